@@ -268,6 +268,7 @@ fn initramfs(
 }
 
 /// One guest to be run.
+#[derive(Clone)]
 struct GuestRun<'a> {
     kernel: &'a Kernel,
     image: PathBuf,
@@ -287,9 +288,7 @@ impl GuestRun<'_> {
         (!tests.is_empty() && self.tests != CANARIES).then(|| Self {
             tests,
             boot: self.boot + 1,
-            image: self.image.clone(),
-            expected: self.expected.clone(),
-            ..*self
+            ..self.clone()
         })
     }
 }
@@ -589,6 +588,24 @@ mod tests {
         Told { test: test.to_owned(), verdict, facts: json!(null), seconds: None }
     }
 
+    fn two_nodes() -> (Vec<Kernel>, Topology) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let topology = Topology::read(&root.join("tests/vm/topologies/two-nodes.toml")).unwrap();
+        (kernels::table(&root).unwrap(), topology)
+    }
+
+    /// The first boot of a guest for these tests.
+    fn plan<'a>(kernel: &'a Kernel, topology: &'a Topology, tests: &[&str]) -> GuestRun<'a> {
+        GuestRun {
+            kernel,
+            image: PathBuf::new(),
+            topology,
+            tests: tests.iter().map(|&name| name.to_owned()).collect(),
+            expected: None,
+            boot: 0,
+        }
+    }
+
     #[test]
     fn a_canary_that_lives_is_a_failure() {
         let hung = guest::Ending::Hung { during: Some("canary-hangs".to_owned()) };
@@ -605,17 +622,8 @@ mod tests {
 
     #[test]
     fn what_fails_is_booted_once_more_and_has_to_fail_there_too() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let kernels = kernels::table(&root).unwrap();
-        let topology = Topology::read(&root.join("tests/vm/topologies/two-nodes.toml")).unwrap();
-        let plan = |tests: &[&str]| GuestRun {
-            kernel: &kernels[0],
-            image: PathBuf::new(),
-            topology: &topology,
-            tests: tests.iter().map(|&name| name.to_owned()).collect(),
-            expected: None,
-            boot: 0,
-        };
+        let (kernels, topology) = two_nodes();
+        let plan = |tests: &[&str]| plan(&kernels[0], &topology, tests);
         let failed = |why: &str| Verdict::Failed(why.to_owned());
         let first =
             || vec![told("a", Verdict::Passed), told("b", failed("x")), told("c", failed("y"))];
@@ -642,17 +650,8 @@ mod tests {
 
     #[test]
     fn a_test_that_nobody_told_about_has_failed() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let kernels = kernels::table(&root).unwrap();
-        let topology = Topology::read(&root.join("tests/vm/topologies/two-nodes.toml")).unwrap();
-        let plan = GuestRun {
-            kernel: &kernels[0],
-            image: PathBuf::new(),
-            topology: &topology,
-            tests: ["a", "b", "c"].map(str::to_owned).to_vec(),
-            expected: None,
-            boot: 0,
-        };
+        let (kernels, topology) = two_nodes();
+        let plan = plan(&kernels[0], &topology, &["a", "b", "c"]);
         let left = guest::Left {
             release: None,
             told: vec![told("a", Verdict::Passed)],

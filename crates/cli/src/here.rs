@@ -29,6 +29,7 @@ use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::PeopleError;
 use homenode_live::places::sees_frames;
 use homenode_machine::{Gate, ObserveError, Refusals};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -56,11 +57,33 @@ pub(crate) struct Task<'a> {
 /// # Errors
 /// What is wrong with it: file, line, key.
 pub(crate) fn config(path: Option<&Path>, root: &Path) -> Result<ActFile> {
-    let users = |name: &str| belongs::user(root, name);
-    Ok(match path {
-        Some(path) => homenode_config::read_act(path, &users)?,
-        None => ActFile::default(),
-    })
+    Ok(Config::read(path, root)?.file)
+}
+
+/// The file of `--config`, with what it takes to read it again elsewhere.
+#[derive(Default)]
+pub(crate) struct Config {
+    pub(crate) file: ActFile,
+    /// Its name and text.
+    pub(crate) text: Option<(String, String)>,
+    /// Users that it names, with their numbers.
+    pub(crate) users: BTreeMap<String, u32>,
+}
+
+impl Config {
+    /// As [`config`].
+    pub(crate) fn read(path: Option<&Path>, root: &Path) -> Result<Self> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let users = RefCell::new(BTreeMap::new());
+        let number = |name: &str| {
+            let number = belongs::user(root, name)?;
+            users.borrow_mut().insert(name.to_owned(), number);
+            Some(number)
+        };
+        let (file, text) = homenode_config::read_act(path, &number)?;
+        let text = Some((path.display().to_string(), text));
+        Ok(Self { file, text, users: users.into_inner() })
+    }
 }
 
 /// A machine that was found, and what is used of it.

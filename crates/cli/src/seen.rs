@@ -17,7 +17,7 @@ use homenode_core::policy::order::Order;
 use homenode_core::policy::seen::Source;
 use homenode_core::topology::Hardware;
 use homenode_core::units::{Picos, count};
-use homenode_machine::{Machine, Notes};
+use homenode_machine::{Deed, Machine, Notes};
 use homenode_trace::TraceError;
 use homenode_trace::seen::{About, KnobFacts, Writer};
 use std::cell::RefCell;
@@ -142,9 +142,14 @@ fn in_words(machine: &Hardware) -> Result<String> {
     Err(anyhow!("what this machine tells can't be recorded: {why}"))
 }
 
-/// A move that counts as made, as it is noted.
-pub(crate) fn moved(order: &Order) -> Heard {
-    Heard::Moved { order: order.id, act: order.act.to_string() }
+/// Notes moves that count as made, if anything is noted.
+pub(crate) fn noting(notes: Option<Notes>) -> impl Fn(&Deed) {
+    move |deed| {
+        if let Some(notes) = &notes {
+            let Order { id, act, .. } = &deed.order;
+            notes.tell(Heard::Moved { order: *id, act: act.to_string() });
+        }
+    }
 }
 
 /// A move with what it is expected to bring: a line of `--orders`.

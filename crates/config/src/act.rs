@@ -73,12 +73,13 @@ impl FastNodes {
 /// The number of a user, by name.
 pub type Users<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
-/// Reads a file.
+/// Reads a file: what it says, and its text.
 ///
 /// # Errors
 /// [`ConfigError`], with the place.
-pub fn read_act(path: &Path, users: Users<'_>) -> Result<ActFile, ConfigError> {
-    act(&Doc::read(path)?, users)
+pub fn read_act(path: &Path, users: Users<'_>) -> Result<(ActFile, String), ConfigError> {
+    let doc = Doc::read(path)?;
+    Ok((act(&doc, users)?, doc.text))
 }
 
 /// Reads a text; `file` is its name in errors.

@@ -64,7 +64,7 @@ pub(crate) enum Seg {
 #[derive(Clone, Debug)]
 pub(crate) struct Doc {
     pub(crate) file: String,
-    text: String,
+    pub(crate) text: String,
     root: Val,
 }
 

@@ -271,11 +271,9 @@ impl Engine {
         let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
         let half = Picos(at.0.saturating_add(cost.0.saturating_mul(2000) / share));
         let several = cost.0.saturating_mul(8).min(self.cpu.depth() / 2).max(1);
-        let reserve = self.cpu.when(several);
-        match self.cpu.when(1) {
-            Some(some) => some.max(reserve.map_or(half, |at| at.min(half))),
-            None => Picos(u64::MAX),
-        }
+        // Both can be had, or neither: no more than the half of the reserve is asked for.
+        let soonest = self.cpu.when(1).zip(self.cpu.when(several));
+        soonest.map_or(Picos(u64::MAX), |(some, reserve)| some.max(reserve.min(half)))
     }
 
     /// Whether a look or a census is on its way.

@@ -3,24 +3,17 @@
 use super::wishes::{Listener, Wishes};
 use super::{Args, Looked, facts};
 use crate::drive;
-use crate::here::{self, Doing, Done, Here, Task, names, work};
+use crate::here::{self, Config, Doing, Done, Here, Task, names, work};
 use crate::live::Found;
 use crate::seen::{self, Above, BY_ADVISE, Recording};
-use anyhow::{Context as _, Result};
-use homenode_config::ActFile;
+use anyhow::Result;
 use homenode_core::advice::Facts;
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::policy::seen::Source;
 use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
-use homenode_live::belongs;
 use homenode_live::machine::LiveMachine;
-use homenode_machine::{
-    Advised, Deed, Gate, Limited, Machine, Notes, ObserveError, Recorded, Refusals,
-};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::path::Path;
+use homenode_machine::{Advised, Gate, Limited, Machine, Notes, ObserveError, Recorded, Refusals};
 
 /// What an engine wished, and what was kept from it.
 #[derive(Default)]
@@ -121,40 +114,11 @@ impl Doing for Saying<'_> {
             }
             here.goes_on(m.inside())
         };
-        let note = |deed: &Deed| {
-            if let Some(notes) = &notes {
-                notes.tell(seen::moved(&deed.order));
-            }
-        };
+        let note = seen::noting(notes.clone());
         let listener = Listener::new(&look, &note, self.orders);
         let (machine, said, result) = say(machine, engine, gate, listener, length, stop);
         self.said = said;
         (machine.into_inner(), result)
-    }
-}
-
-/// What `--config` says, with what it takes to read it again elsewhere.
-struct Config {
-    file: ActFile,
-    text: Option<(String, String)>,
-    users: BTreeMap<String, u32>,
-}
-
-impl Config {
-    fn read(path: Option<&Path>, root: &Path) -> Result<Self> {
-        let users = RefCell::new(BTreeMap::new());
-        let Some(path) = path else {
-            return Ok(Self { file: ActFile::default(), text: None, users: users.into_inner() });
-        };
-        let number = |name: &str| {
-            let number = belongs::user(root, name)?;
-            users.borrow_mut().insert(name.to_owned(), number);
-            Some(number)
-        };
-        let file = homenode_config::read_act(path, &number)?;
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
-        Ok(Self { file, text: Some((name, text)), users: users.into_inner() })
     }
 }
 

@@ -14,7 +14,7 @@ use homenode_core::policy::seen::{Source, Who};
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::units::{NodeId, Pages};
-use homenode_machine::{self as machines, Belongings, Deed, Gate};
+use homenode_machine::{self as machines, Belongings, Gate};
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::replay::Rounds;
@@ -71,11 +71,7 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     };
     let notes = began.as_ref().map(|(notes, _)| notes.clone());
     let engine = drive::engine(&sim, config.settings, setup.version);
-    let note = |deed: &Deed| {
-        if let Some(notes) = &notes {
-            notes.tell(seen::moved(&deed.order));
-        }
-    };
+    let note = seen::noting(notes.clone());
     let look = |_: &machines::Recorded<SimMachine>, _: &mut _| {
         if let Some(kept) = &kept {
             kept.keep();

@@ -159,9 +159,7 @@ impl Engine {
         let heats = estimate::heats(&p.map, self.now, &scales);
         for ((span, cell), heat) in p.map.iter().zip(heats) {
             if !p.is_busy(span) {
-                if let Some(verdict) = self.judge(who, p, span, cell, heat, all) {
-                    self.ledger.judge(verdict, span.pages().0);
-                }
+                self.judge_idle(who, p, span, cell, heat, all);
                 continue;
             }
             // An order names a part of what may be a long stretch; the others are judged.
@@ -169,12 +167,24 @@ impl Engine {
             for part in p.idle_parts(span) {
                 let pages = part.pages().0;
                 named -= pages;
-                let cell = cell.part(pages, whole);
-                if let Some(verdict) = self.judge(who, p, part, &cell, heat, all) {
-                    self.ledger.judge(verdict, pages);
-                }
+                self.judge_idle(who, p, part, &cell.part(pages, whole), heat, all);
             }
             self.ledger.judge(stay(Why::OnItsWay), named);
+        }
+    }
+
+    /// Judges a cell that no open order names, and notes the verdict.
+    fn judge_idle(
+        &mut self,
+        who: Who,
+        p: &Tracked,
+        span: Span,
+        cell: &Cell,
+        heat: Rate,
+        all: &mut Gathered,
+    ) {
+        if let Some(verdict) = self.judge(who, p, span, cell, heat, all) {
+            self.ledger.judge(verdict, span.pages().0);
         }
     }
 
@@ -298,9 +308,12 @@ impl Engine {
 
     /// Whether a process was sampled so often within a time that silence in it means something.
     fn is_telling(&self, p: &Tracked, known_for: Picos) -> bool {
+        if self.source.shows() != Shows::Samples {
+            return false;
+        }
         let watched = self.now.saturating_sub(p.watched.unwrap_or(self.now));
         let nr = u128::from(p.samples) * u128::from(known_for.0) / u128::from(watched.0.max(1));
-        self.source.shows() == Shows::Samples && nr >= TELLING
+        nr >= TELLING
     }
 
     /// By what part of the accesses its node leads, as 2^-32; `None` where threads have

@@ -329,9 +329,8 @@ impl HeatMap {
             return;
         }
         let whole = cell.end - start;
-        let mut right = cell.clone();
         let left = at - start;
-        right.place = cell.place.as_ref().map(|p| p.share(whole - left, whole));
+        let mut right = cell.part(whole - left, whole);
         cell.place = cell.place.as_ref().map(|p| p.share(left, whole));
         let part = narrow(u128::from(cell.sum) * u128::from(left) / u128::from(whole));
         right.sum = cell.sum - part;

@@ -149,7 +149,7 @@ pub struct Ledger {
     pub stale: u64,
     /// Decisions.
     pub decisions: u64,
-    /// Decisions that were put off by an interval, as the processor time was used up.
+    /// How often a decision was put off until the budget has paid for it.
     pub postponed: u64,
     /// Processes whose sampling was ordered.
     pub watched: u64,
