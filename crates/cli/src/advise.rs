@@ -18,7 +18,7 @@ mod recording;
 mod seen;
 mod wishes;
 
-use crate::contender::Contenders;
+use crate::contender::{Contenders, budgets};
 use crate::output;
 use crate::replay::load;
 use crate::replay::recorded::Recorded;
@@ -270,15 +270,7 @@ fn caveats(source: Source, settings: &Settings) -> Vec<String> {
              that makes room carries its share of what the pair saves",
             homenode_config::write_time(settings.horizon)
         ),
-        format!(
-            "homenode's budgets: {:.1} % of one CPU to look and decide, as much for moves until \
-             they have paid, {} MB/s moved, counted over {}; a process is looked at after {} of its \
-             CPU time",
-            f64::from(settings.cpu_permille) / 10.0,
-            settings.moved_mbps.0,
-            homenode_config::write_time(settings.horizon),
-            homenode_config::write_time(settings.start_delay)
-        ),
+        budgets(settings),
     ];
     out.extend(source.sheet().caveat.map(str::to_owned));
     out

@@ -387,20 +387,27 @@ impl Contender {
     }
 }
 
+/// What homenode's engine may use, for a caption.
+pub(crate) fn budgets(s: &Settings) -> String {
+    format!(
+        "homenode's budgets: {:.1} % of one CPU to look and decide, as much for moves until they \
+         have paid; {} MB/s moved until they have, counted over {}, and {} in a second at most; {} \
+         for an order; it samples a process after {} of its CPU time",
+        f64::from(s.cpu_permille) / 10.0,
+        s.moved_mbps.0.min(s.most_mbps.0),
+        homenode_config::write_time(s.horizon),
+        s.most_mbps.0,
+        homenode_config::write_time(s.stall),
+        homenode_config::write_time(s.start_delay),
+    )
+}
+
 /// Sentences for the caption about a policy of this name.
 fn about_policy(who: &str, source: Source) -> Vec<String> {
     let counted = "moves count as promoted and demoted pages, but not in pgpromote and pgdemote, \
                    which move_pages does not touch";
-    let s = Settings::default();
     let second = if who == "homenode" {
-        format!(
-            "homenode's budgets: {:.1} % of one CPU to look and decide, as much for moves until they have paid, {} MB/s moved, counted over {}, {} for an order; it samples a process after {} of its CPU time; its {counted}",
-            f64::from(s.cpu_permille) / 10.0,
-            s.moved_mbps.0,
-            homenode_config::write_time(s.horizon),
-            homenode_config::write_time(s.stall),
-            homenode_config::write_time(s.start_delay),
-        )
+        format!("{}; its {counted}", budgets(&Settings::default()))
     } else {
         format!("{who} is no part of homenode; its {counted}")
     };

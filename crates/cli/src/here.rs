@@ -282,9 +282,13 @@ pub(crate) fn link(found: &mut Found) {
 
 /// Settings with what looks take on this machine: frames, or questions where none are shown.
 pub(crate) fn priced(settings: Settings, found: &Found) -> Settings {
-    let look = if sees_frames(&found.root) { Cost::PageFrame } else { Cost::PageQuery };
+    let (look, count) = if sees_frames(&found.root) {
+        (Cost::PageFrame, Cost::PageFrame)
+    } else {
+        (Cost::PageQuery, Cost::PageCount)
+    };
     let price = |cost| Picos(found.machine.costs.get(cost));
-    Settings { look_page: price(look), count_page: price(Cost::PageCount), ..settings }
+    Settings { look_page: price(look), count_page: price(count), ..settings }
 }
 
 /// Whether a source tells how hot memory is.

@@ -3,7 +3,8 @@
 //! ```text
 //! [budget]
 //! cpu_permille = 10          of one CPU
-//! moved_mbps = 100           10^6 bytes a second
+//! moved_mbps = 100           10^6 bytes a second, for moves that have not paid yet
+//! most_mbps = 1000           for all moves; `moved_mbps` where only that is given
 //! stall = "1ms"              for which a call may hold a process up
 //! horizon = "10s"            within which a move has to pay
 //! start_delay = "1s"         CPU time before a process is looked at
@@ -123,12 +124,22 @@ fn list<'a>(fields: &Fields<'a>, key: &str) -> Result<Vec<Cur<'a>>, ConfigError>
 
 fn budget(c: &Cur<'_>) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
-    let t = c.table(&["cpu_permille", "moved_mbps", "stall", "horizon", "start_delay"])?;
+    let t =
+        c.table(&["cpu_permille", "moved_mbps", "most_mbps", "stall", "horizon", "start_delay"])?;
     if let Some(c) = t.opt("cpu_permille") {
         settings.cpu_permille = c.thousandths(1, 1000)?;
     }
     if let Some(c) = t.opt("moved_mbps") {
         settings.moved_mbps = MBps(c.int(1, MOST_MBPS)?);
+        // Who names one bound means that nothing goes beyond it.
+        settings.most_mbps = settings.moved_mbps;
+    }
+    if let Some(c) = t.opt("most_mbps") {
+        settings.most_mbps = MBps(c.int(1, MOST_MBPS)?);
+        if settings.most_mbps < settings.moved_mbps {
+            let moved = settings.moved_mbps.0;
+            return Err(c.error(format!("less than moved_mbps, which is {moved}")));
+        }
     }
     if let Some(c) = t.opt("stall") {
         settings.stall = c.positive_time()?;
@@ -214,6 +225,10 @@ mod tests {
         let s = s.unwrap().settings;
         assert_eq!((s.moved_mbps, s.stall.as_ns(), s.cpu_permille), (MBps(20), 500_000, 5));
         assert_eq!(s.horizon, Settings::default().horizon);
+        // One bound that is named is one for all moves; both may be.
+        assert_eq!(s.most_mbps, MBps(20));
+        let both = read("[budget]\nmost_mbps = 500\nmoved_mbps = 20\n").unwrap().settings;
+        assert_eq!((both.moved_mbps, both.most_mbps), (MBps(20), MBps(500)));
     }
 
     #[test]
@@ -258,6 +273,10 @@ mod tests {
             (
                 "[budget]\nmoved_mbps = 0\n",
                 "act.toml:2:14: budget.moved_mbps: 0 is out of range; a whole number from 1 to 65536 is allowed",
+            ),
+            (
+                "[budget]\nmost_mbps = 99\n",
+                "act.toml:2:13: budget.most_mbps: less than moved_mbps, which is 100",
             ),
             (
                 "[exclude]\nuser = [\"nobody-of-ours\"]\n",

@@ -42,7 +42,7 @@ use crate::policy::seen::{Seen, Shows, Source};
 use crate::policy::span::Who;
 use crate::policy::{Ledger, Policy, Stretch};
 use crate::topology;
-use crate::units::{NodeId, PAGE_SIZE, Pages, Picos};
+use crate::units::{MBps, NodeId, PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
 use living::Living;
 use nodes::Nodes;
@@ -86,12 +86,16 @@ pub struct Engine {
     open: BTreeMap<OrderId, Open>,
     out: VecDeque<Order>,
     last_id: u64,
-    /// Pages to be moved.
+    /// Pages to be moved: so many a second, and those that have paid for their move.
     moved: Bucket,
+    /// Pages that may be moved in a second at most.
+    traffic: Bucket,
     /// Picoseconds of processor time for looks and decisions.
     cpu: Bucket,
     /// The same for moves: a share of a CPU until they have paid, and what they came to save.
     purse: Bucket,
+    /// What was saved, or lost, and is not yet as much as moving a page takes.
+    towards: i128,
     ledger: Ledger,
 }
 
@@ -100,6 +104,7 @@ impl Policy for Engine {
     fn handle(&mut self, now: Picos, seen: &[Seen]) {
         self.now = self.now.max(now);
         self.moved.advance(self.now);
+        self.traffic.advance(self.now);
         self.cpu.advance(self.now);
         self.purse.advance(self.now);
         self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
@@ -148,7 +153,9 @@ impl Engine {
     ) -> Self {
         let per_page = machine.costs.get(Cost::MigratePage) + machine.costs.get(Cost::PageCopy);
         let per_page = per_page.max(1);
-        let pages_a_second = settings.moved_mbps.0.saturating_mul(1_000_000) / PAGE_SIZE;
+        let pages = |mbps: MBps| mbps.0.saturating_mul(1_000_000) / PAGE_SIZE;
+        let pages_a_second = pages(settings.moved_mbps);
+        let most_a_second = pages(settings.most_mbps);
         // A move has to pay within the horizon: over it budgets are counted.
         let over = |rate: u64| {
             let all = u128::from(rate) * u128::from(settings.horizon.0) / 1_000_000_000_000;
@@ -187,8 +194,10 @@ impl Engine {
             out: VecDeque::new(),
             last_id: 0,
             moved,
+            traffic: Bucket::new(most_a_second, most_a_second),
             cpu: Bucket::new(cpu, over(cpu)),
             purse,
+            towards: 0,
             ledger: Ledger::default(),
         }
     }
@@ -301,11 +310,18 @@ impl Engine {
     /// Source: specs/engine.md#budgets.
     fn earn(&mut self, came: i128) {
         let time = u64::try_from(came.unsigned_abs()).unwrap_or(u64::MAX);
+        // A page's move for each time that it takes.
+        let paid = i128::from(self.per_page);
+        self.towards = self.towards.saturating_add(came);
+        let pages = u64::try_from((self.towards / paid).unsigned_abs()).unwrap_or(u64::MAX);
+        self.towards %= paid;
         let (sum, ledger) = if came < 0 {
             self.purse.take(time);
+            self.moved.take(pages);
             (self.ledger.forgone, &mut self.ledger.forgone)
         } else {
             self.purse.give(time);
+            self.moved.give(pages);
             (self.ledger.gained, &mut self.ledger.gained)
         };
         *ledger = Picos(sum.0.saturating_add(time));
@@ -382,6 +398,7 @@ impl Engine {
         if let Some((from, to)) = open.between {
             let moved = moved.min(open.named);
             self.moved.give(open.named - moved);
+            self.traffic.give(open.named - moved);
             self.nodes.arrived(from, to, open.named, moved);
         }
     }

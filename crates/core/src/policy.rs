@@ -16,6 +16,7 @@
 //! whole one.
 
 pub mod choice;
+pub mod extents;
 pub mod facts;
 pub mod heard;
 mod ledger;

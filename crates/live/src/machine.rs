@@ -27,6 +27,7 @@ pub use clock::{BootClock, Clock, time_of};
 
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
+use homenode_core::policy::extents::Extent;
 use homenode_core::policy::order::{Act, Fails, Order};
 use homenode_core::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::topology;
@@ -87,9 +88,9 @@ pub trait Memory {
 pub trait Places {
     /// Pages of the process by node. `None` if it is gone or can't be asked.
     fn census(&mut self, who: Who) -> Option<BTreeMap<NodeId, Pages>>;
-    /// The mappings that it has memory in, by rising addresses, with their pages by node. `None`
-    /// if it is gone or can't be asked.
-    fn mappings(&mut self, who: Who) -> Option<Vec<(Span, BTreeMap<NodeId, Pages>)>>;
+    /// What memory it has, by rising addresses: what lies together on one node, or mappings
+    /// with their pages by node where no more is told. `None` if it is gone or can't be asked.
+    fn extents(&mut self, who: Who) -> Option<Vec<Extent>>;
     /// Pages of each span by node, holes left out however large they are. `None` if the
     /// process is gone or can't be asked.
     fn within_each(&mut self, who: Who, spans: &[Span]) -> Option<Vec<BTreeMap<NodeId, Pages>>>;
@@ -334,7 +335,7 @@ impl LiveMachine {
             Act::Watch { who } => self.parts.heat.watch(who),
             Act::Unwatch { who } => self.parts.heat.unwatch(who),
             Act::Census { who } => {
-                for (span, found) in self.parts.places.mappings(who).unwrap_or_default() {
+                for (span, found) in self.parts.places.extents(who).unwrap_or_default() {
                     tried += found.values().copied().sum();
                     tell(who, span, found, &self.parts.topology, out);
                 }

@@ -6,7 +6,8 @@
 //! within   pages in memory      ── PAGEMAP_SCAN (6.7), else pagemap
 //!            └▶ their nodes     ── frames of pagemap, where they may be seen,
 //!                                  else move_pages without a target ─▶ pages by node
-//! mappings one by one           ── maps and numa_maps ──────────────▶ pages by node
+//! extents  from Linux 6.7 on    ── PAGEMAP_SCAN and frames of pagemap ▶ what lies together
+//!          before, or without frames: mappings, by maps and numa_maps ▶ pages by node
 //! ```
 //!
 //! Counted is what is mapped and in memory: neither what is swapped out nor the page of
@@ -19,6 +20,7 @@
 //! Source: specs/live.md#places.
 
 pub mod call;
+mod extents;
 mod frames;
 pub(crate) mod numa_maps;
 pub(crate) mod present;
@@ -29,6 +31,7 @@ use crate::machine::Places;
 use crate::sysfs;
 use crate::text::number;
 use frames::Frames;
+use homenode_core::policy::extents::Extent;
 use homenode_core::policy::seen::{Span, Who};
 use homenode_core::units::{NodeId, Pages};
 use present::Piece;
@@ -150,7 +153,33 @@ impl ThisKernel {
         Ok(found)
     }
 
-    fn try_mappings(&self, who: Who) -> io::Result<Vec<(Span, ByNode)>> {
+    fn try_extents(&mut self, who: Who) -> io::Result<Vec<Extent>> {
+        let nodes = with_memory(&self.files.root);
+        let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
+        if only.is_none() {
+            self.know_frames(nodes);
+        }
+        let frames = self.frames.as_ref().and_then(|(_, f)| f.as_ref());
+        let by = only.map(extents::Nodes::Only).or(frames.map(extents::Nodes::Frames));
+        if let Some(by) = by.filter(|_| self.scans) {
+            match extents::read(&self.files.open(who, "pagemap")?, by) {
+                Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => self.scans = false,
+                got => return got,
+            }
+        }
+        self.try_mappings(who)
+    }
+
+    /// Which frames are whose, read anew where nodes have come or gone.
+    fn know_frames(&mut self, nodes: Vec<u16>) {
+        if self.frames.as_ref().is_none_or(|(was, _)| *was != nodes) {
+            let root = &self.files.root;
+            let frames = sees_frames(root).then(|| Frames::read(root, &nodes));
+            self.frames = Some((nodes, frames.flatten()));
+        }
+    }
+
+    fn try_mappings(&self, who: Who) -> io::Result<Vec<Extent>> {
         let all = Span { start: 0, end: u64::MAX };
         let maps = present::mappings(self.files.open(who, "maps")?, all)?;
         let mut found = Vec::new();
@@ -173,10 +202,8 @@ impl ThisKernel {
         let nodes = with_memory(&self.files.root);
         let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
         let pagemap = self.files.open(who, "pagemap")?;
-        if only.is_none() && self.frames.as_ref().is_none_or(|(was, _)| *was != nodes) {
-            let frames =
-                sees_frames(&self.files.root).then(|| Frames::read(&self.files.root, &nodes));
-            self.frames = Some((nodes, frames.flatten()));
+        if only.is_none() {
+            self.know_frames(nodes);
         }
         let frames = self.frames.as_ref().and_then(|(_, f)| f.as_ref()).map(|f| (f, &pagemap));
         let mut found = Vec::with_capacity(spans.len());
@@ -386,8 +413,8 @@ impl Places for ThisKernel {
         let found = self.try_census(who);
         self.told(who, found)
     }
-    fn mappings(&mut self, who: Who) -> Option<Vec<(Span, ByNode)>> {
-        let found = self.try_mappings(who);
+    fn extents(&mut self, who: Who) -> Option<Vec<Extent>> {
+        let found = self.try_extents(who);
         self.told(who, found)
     }
     fn within_each(&mut self, who: Who, spans: &[Span]) -> Option<Vec<ByNode>> {

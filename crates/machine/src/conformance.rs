@@ -373,6 +373,7 @@ fn eager() -> Settings {
         interval: Picos::from_ms(200),
         cpu_permille: 1000,
         moved_mbps: MBps(100_000),
+        most_mbps: MBps(100_000),
         ..Settings::default()
     }
 }

@@ -25,7 +25,7 @@ use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::policy::seen::{Seen, Source, Span};
 use homenode_core::units::Pages;
-use look::count_pages;
+use look::{count_pages, each_page};
 use std::collections::{BTreeMap, VecDeque};
 
 impl Agent {
@@ -107,25 +107,37 @@ impl Agent {
                 let _ = sim.set_knob(&knob.name(), value);
                 true
             }
-            Errand::Census => {
-                ctx.clock += self.prices[Cost::ProcRead];
-                let vmas = &sim.kernel.space(space).vmas;
-                let spans: Vec<Span> =
-                    vmas.iter().map(|v| Span { start: v.start, end: v.end }).collect();
-                work.errand = Errand::Look {
-                    vpn: spans.first().map_or(0, |s| s.start),
-                    spans,
-                    at: 0,
-                    found: BTreeMap::new(),
-                    price: Cost::PageCount,
-                };
-                false
+            Errand::Census { spans, at, vpn, found } => {
+                let spans = spans.get_or_insert_with(|| {
+                    ctx.clock += self.prices[Cost::ProcRead];
+                    let vmas = &sim.kernel.space(space).vmas;
+                    vmas.iter().map(|v| Span { start: v.start, end: v.end }).collect()
+                });
+                let Some(&span) = spans.get(*at) else { return true };
+                *vpn = span.start.max(*vpn);
+                if *vpn < span.end {
+                    let memory = &sim.kernel.memory;
+                    let note = |page, on| found.add(page, 1, memory.node_id(usize::from(on)));
+                    let (next, looked) = each_page(&sim.kernel, space, *vpn, span.end, note);
+                    ctx.clock += looked * self.prices[Cost::PageFrame];
+                    *vpn = next;
+                    return false;
+                }
+                *at += 1;
+                if *at < spans.len() {
+                    return false;
+                }
+                for (span, nodes) in std::mem::take(found).done() {
+                    let report = |(on, pages)| Seen::Resident { who: work.who, span, on, pages };
+                    self.out.extend(nodes.into_iter().map(report));
+                }
+                true
             }
-            Errand::Look { spans, at, vpn, found, price } => {
+            Errand::Look { spans, at, vpn, found } => {
                 let Some(&span) = spans.get(*at) else { return true };
                 if *vpn < span.end {
                     let (next, looked) = count_pages(&sim.kernel, space, *vpn, span.end, found);
-                    ctx.clock += looked * self.prices[*price];
+                    ctx.clock += looked * self.prices[Cost::PageFrame];
                     *vpn = next;
                     return false;
                 }

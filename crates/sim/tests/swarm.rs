@@ -573,6 +573,7 @@ fn drive_seed(seed: u64) -> Result<u64, String> {
         backoff: ms(20),
         cpu_permille: d.of(&[10, 200, 1000]),
         moved_mbps: MBps(d.of(&[100, 2000])),
+        most_mbps: MBps(d.of(&[100, 1000, 4000])),
         ..Settings::default()
     };
     let once = || {

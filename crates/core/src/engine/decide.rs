@@ -26,7 +26,7 @@ use crate::policy::seen::Shows;
 use crate::policy::span::{Span, Who};
 use crate::policy::{Verdict, Why};
 use crate::units::{NodeId, Picos};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many samples of a process tell silence from chance before a short half-life is over: a
 /// tenth of its memory that is as warm as the rest is missed by all of them once in 37,000 times.
@@ -64,6 +64,8 @@ struct Gathered {
     residents: BTreeMap<NodeId, Vec<Resident>>,
     looks: Vec<LookPiece>,
     hidden: Vec<Hidden>,
+    /// Whose places a census is going to tell.
+    counted: BTreeSet<Who>,
 }
 
 impl Engine {
@@ -76,7 +78,7 @@ impl Engine {
         let censuses = std::mem::take(&mut self.plan.censuses);
         self.plan = Plan { censuses, ..Plan::default() };
         let spent = self.fold();
-        let mut all = Gathered::default();
+        let mut all = Gathered { counted: self.counted_soon(), ..Gathered::default() };
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
             self.judge_process(who, p, &mut all);
@@ -103,7 +105,9 @@ impl Engine {
             all.hidden.sort_by_key(|h| (h.heat, h.look.who, h.look.span));
             looks.extend(all.hidden.into_iter().map(|h| h.look));
             for (&who, p) in &processes {
-                self.explore(who, p, &mut looks);
+                if !all.counted.contains(&who) {
+                    self.explore(who, p, &mut looks);
+                }
             }
         }
         self.plan.looks = looks.into();
@@ -235,13 +239,14 @@ impl Engine {
                 let saves = saving(heat, gain, pages, horizon);
                 let look = LookPiece { who, span, saves };
                 let cost = u128::from(self.per_page + self.settings.look_page.0);
+                let asks = self.can_look() && !all.counted.contains(&who);
                 if pays && saves > cost * u128::from(pages) {
-                    if self.can_look() {
+                    if asks {
                         all.looks.push(look);
                     }
                     return unknown(Evidence::Place);
                 }
-                if pays {
+                if pays && asks {
                     all.hidden.push(Hidden { look, heat, never: place.is_none() });
                 }
                 return match (cpu, pays) {

@@ -4,6 +4,7 @@ use super::heat::{self, Cell, Earns, HeatMap, Place, Scales, Told};
 use super::open::Open;
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
+use crate::policy::extents::BLOCK_PAGES;
 use crate::policy::order::{Act, Benefit, Evidence, Fails, Reason};
 use crate::policy::seen::Shows;
 use crate::policy::span::{Span, Who, overlaps};
@@ -11,8 +12,6 @@ use crate::scenario::SlowStart;
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
-/// Pages of a block of one look: within it, places are known as shares only.
-const LOOK_PAGES: u64 = 64;
 /// Spans that every process may tell apart.
 const LEAST_SPANS: usize = 16;
 
@@ -92,7 +91,7 @@ impl Tracked {
 
     /// Block of a look.
     pub(super) fn look_pages(&self) -> u64 {
-        LOOK_PAGES.max(self.grain)
+        BLOCK_PAGES.max(self.grain)
     }
 }
 
@@ -284,7 +283,10 @@ impl Engine {
     /// Source: specs/engine.md#census.
     fn wants_census(&self, p: &Tracked) -> bool {
         let new = |old: Pages| p.resident.0.abs_diff(old.0) > old.0 / 8;
+        // Regions leave no memory out; where it is, is looked for as far as it matters.
+        let finds = self.source.shows() != Shows::Regions;
         p.watched.is_some()
+            && finds
             && !p.grows
             && self.now >= p.census_after
             && self.can_look()

@@ -8,9 +8,9 @@ use super::Engine;
 use super::open::Open;
 use super::plan::Piece;
 use crate::policy::order::{Act, Benefit, Evidence, Reason};
-use crate::policy::span::{Span, overlaps};
-use crate::units::{NodeId, Picos};
-use std::collections::{BTreeMap, VecDeque};
+use crate::policy::span::{Span, Who, overlaps};
+use crate::units::{NodeId, Pages, Picos};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 impl Engine {
     /// Most pages of one move.
@@ -19,7 +19,8 @@ impl Engine {
     fn move_limit(&self) -> u64 {
         let by_stall = (self.settings.stall.0 / self.per_page).max(1);
         let by_cpu = self.purse.depth() / self.per_page;
-        by_stall.min(self.most_pages).min(by_cpu).min(self.moved.depth())
+        let by_bytes = self.moved.depth().min(self.traffic.depth());
+        by_stall.min(self.most_pages).min(by_cpu).min(by_bytes)
     }
 
     /// Most pages of one look: a quarter of what may be saved up, so that a look does
@@ -106,6 +107,21 @@ impl Engine {
         ordered
     }
 
+    /// Whether the budgets hold a move of so many pages that takes so long.
+    fn can_move(&self, pages: u64, takes: u64) -> bool {
+        let held = self.moved.has().min(self.traffic.has());
+        held >= pages && self.purse.has() >= takes
+    }
+
+    /// When they will; `None` is never.
+    fn when_moved(&self, pages: u64, takes: u64) -> Option<Picos> {
+        // What moves have earned is known once it has been looked for.
+        let soon = self.soon();
+        let bytes = self.moved.when(pages)?.min(soon);
+        let time = self.purse.when(takes)?.min(soon);
+        Some(bytes.max(time).max(self.traffic.when(pages)?))
+    }
+
     /// Drops what can't be ordered any more from the front of a queue.
     fn skip(&self, queue: &mut VecDeque<Piece>) {
         while let Some(p) = queue.front() {
@@ -130,11 +146,8 @@ impl Engine {
         if limit == 0 {
             return false;
         }
-        if self.moved.has() < limit || self.purse.has() < price(limit) {
-            // What moves have earned is known once it has been looked for.
-            let paid = self.purse.when(price(limit)).map(|at| at.min(self.soon()));
-            let at = self.moved.when(limit).zip(paid);
-            self.wait_for(at.map(|(a, b)| a.max(b)));
+        if !self.can_move(limit, price(limit)) {
+            self.wait_for(self.when_moved(limit, price(limit)));
             return false;
         }
         let (mut spans, mut named, mut costs, mut saves) = (BTreeMap::new(), 0, 0u128, 0u128);
@@ -176,6 +189,7 @@ impl Engine {
         let spans: Vec<Span> = spans.iter().map(|(&start, &end)| Span { start, end }).collect();
         let cost = price(named);
         self.moved.take(named);
+        self.traffic.take(named);
         self.purse.take(cost);
         self.nodes.expect(to, named);
         let expect = Benefit {
@@ -188,6 +202,25 @@ impl Engine {
         true
     }
 
+    /// What counting a process's pages takes. Of one so large that no reserve would do it takes
+    /// all there is.
+    fn census_cost(&self, resident: Pages) -> u64 {
+        resident.0.saturating_mul(self.settings.count_page.0).min(self.cpu.depth())
+    }
+
+    /// Whose places need no look, since a census tells them that is on its way, or that the
+    /// reserve pays for soon: half of it is the most that such a one takes.
+    ///
+    /// Source: specs/engine.md#census.
+    pub(super) fn counted_soon(&self) -> BTreeSet<Who> {
+        let under_way = self.open.values().filter(|o| o.why == Reason::MemoryUnknown);
+        let soon = self.plan.censuses.iter().filter(|who| {
+            let resident = self.processes.get(who).map_or(Pages(0), |p| p.resident);
+            self.census_cost(resident) <= self.cpu.depth() / 2
+        });
+        under_way.map(|o| o.who).chain(soon.copied()).collect()
+    }
+
     /// One census.
     ///
     /// Source: specs/engine.md#census.
@@ -197,15 +230,14 @@ impl Engine {
         };
         let under_way = |o: &Open| o.who == who && o.why == Reason::MemoryUnknown;
         let known = self.processes.get(&who).filter(|_| !self.open.values().any(under_way));
-        let Some(resident) = known.map(|p| p.resident.0) else {
+        let Some(resident) = known.map(|p| p.resident) else {
             self.plan.censuses.pop_front();
             return true;
         };
         if self.is_full() || self.cpu.depth() == 0 {
             return false;
         }
-        // Of a process so large that no reserve would do, it takes all there is.
-        let cost = resident.saturating_mul(self.settings.count_page.0).min(self.cpu.depth());
+        let cost = self.census_cost(resident);
         if self.cpu.has() < cost.max(1) {
             let at = self.cpu.when(cost.max(1));
             self.wait_for(at);

@@ -35,9 +35,10 @@ pub enum Act {
         /// Which.
         who: Who,
     },
-    /// Look which mappings it has, and where their pages are as far as counts by node tell;
-    /// answered by [`super::seen::Seen::Resident`] of each mapping before `Done`, by rising
-    /// addresses. Changes no placement.
+    /// Look what memory it has, and where that is; answered by
+    /// [`super::seen::Seen::Resident`] before `Done`, by rising addresses: of each extent
+    /// ([`super::extents`]) where the machine can tell pages apart, else of each mapping.
+    /// Changes no placement.
     Census {
         /// Whose.
         who: Who,

@@ -51,7 +51,7 @@ impl Places for Fake {
     fn census(&mut self, _: Who) -> Option<BTreeMap<NodeId, Pages>> {
         Some(BTreeMap::from([(NodeId(0), Pages(7)), (NodeId(1), Pages(2))]))
     }
-    fn mappings(&mut self, who: Who) -> Option<Vec<(Span, BTreeMap<NodeId, Pages>)>> {
+    fn extents(&mut self, who: Who) -> Option<Vec<(Span, BTreeMap<NodeId, Pages>)>> {
         let there = self.0.people.borrow().iter().any(|p| p.who == who);
         there.then(|| {
             vec![(span(1, 10), BTreeMap::from([(NodeId(0), Pages(7)), (NodeId(1), Pages(2))]))]

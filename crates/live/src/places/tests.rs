@@ -117,24 +117,35 @@ fn frames_tell_the_same_as_questions() {
     assert_eq!(queries, 0, "all frames are known");
 }
 
-// specs/live.md#places: a census by mapping finds them as a whole, idle ones too.
+// specs/live.md#places: a census finds memory that lies together, idle as it may be; by
+// mappings where the kernel tells no more.
 #[test]
-fn mappings_are_counted_one_by_one() {
+fn a_census_finds_what_lies_together() {
     let own = Own::map(1000);
-    (0..300).for_each(|p| own.write(p));
-    let mut kernel = ThisKernel::new("/");
-    let Some(all) = kernel.mappings(me()) else {
-        println!("skipped: this kernel has no numa_maps");
-        return;
-    };
-    assert!(all.windows(2).all(|w| w[0].0.end <= w[1].0.start), "they rise");
-    let ours = own.span(0..1000);
-    let (span, pages) =
-        all.iter().find(|(s, _)| s.start <= ours.start && s.end >= ours.end).unwrap();
-    // The kernel may join it with a neighbour.
-    assert!(sum(pages) >= 300 && sum(pages) <= span.pages().0, "{pages:?} in {span:?}");
-    let nobody = Who { pid: me().pid, start: me().start + 1 };
-    assert_eq!(kernel.mappings(nobody), None);
+    (0..300).chain(600..640).for_each(|p| own.write(p));
+    for (name, mut kernel) in [
+        ("this kernel", ThisKernel::new("/")),
+        ("before 6.7", ThisKernel { scans: false, ..ThisKernel::new("/") }),
+    ] {
+        let Some(all) = kernel.extents(me()) else {
+            println!("skipped: {name} has no numa_maps");
+            continue;
+        };
+        assert!(all.windows(2).all(|w| w[0].0.end <= w[1].0.start), "{name}: they rise");
+        let ours = own.span(0..300);
+        let (span, pages) =
+            all.iter().find(|(s, _)| s.start <= ours.start && s.end >= ours.end).unwrap();
+        // The kernel may join it with a neighbour.
+        assert!(sum(pages) >= 300 && sum(pages) <= span.pages().0, "{name}: {pages:?} in {span:?}");
+        if kernel.scans {
+            let hole = own.span(400..500);
+            assert!(all.iter().all(|(s, _)| s.end <= hole.start || s.start >= hole.end), "{name}");
+            let more = own.span(600..640);
+            assert!(all.iter().any(|(s, _)| s.holds(more.start) && s.end >= more.end), "{name}");
+        }
+        let nobody = Who { pid: me().pid, start: me().start + 1 };
+        assert_eq!(kernel.extents(nobody), None, "{name}");
+    }
 }
 
 #[test]

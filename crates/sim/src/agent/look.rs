@@ -92,14 +92,26 @@ impl Agent {
     }
 }
 
-/// Counts pages in memory from `vpn` on by place of their node: where it stopped, and
-/// how many it looked at. Stretches that no page table reaches cost nothing.
+/// Counts pages in memory from `vpn` on by place of their node; returns as [`each_page`].
 pub(super) fn count_pages(
     k: &Kernel,
     space: usize,
     vpn: u64,
     end: u64,
     found: &mut BTreeMap<u16, u64>,
+) -> (u64, u64) {
+    each_page(k, space, vpn, end, |_, on| *found.entry(on).or_default() += 1)
+}
+
+/// Goes over pages in memory from `vpn` on, some at a time, with the place of their node:
+/// where it stopped, and how many it looked at. Stretches that no page table reaches cost
+/// nothing.
+pub(super) fn each_page(
+    k: &Kernel,
+    space: usize,
+    vpn: u64,
+    end: u64,
+    mut each: impl FnMut(u64, u16),
 ) -> (u64, u64) {
     let s = k.space(space);
     let Some(v) = s.find(vpn).map(|v| &s.vmas[v]) else {
@@ -110,12 +122,11 @@ pub(super) fn count_pages(
     let stop = end.min(v.end).min((vpn / step + 1) * step);
     let Some(first) = s.place(vpn, v.kind.file) else { return (stop, 0) };
     let stop = stop.min(vpn + STEP);
-    for page in first..first + (stop - vpn) as u32 {
+    for (at, page) in (vpn..stop).zip(first..) {
         let w = Word(k.memory.words[page as usize]);
         if w.resident() && !k.memory.is_zero_page(w) {
             let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
-            let place = k.memory.node_of(k.memory.word(item).zone());
-            *found.entry(place as u16).or_default() += 1;
+            each(at, k.memory.node_of(k.memory.word(item).zone()) as u16);
         }
     }
     (stop, stop - vpn)

@@ -11,6 +11,7 @@
 use crate::heat::HeatSource;
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::knobs::Knob;
+use homenode_core::policy::extents::Extents;
 use homenode_core::policy::order::{Act, Fails, OrderId};
 use homenode_core::policy::seen::{Seen, Span, Who};
 use homenode_core::topology::Hardware;
@@ -33,16 +34,19 @@ pub(crate) struct Work {
 pub(crate) enum Errand {
     Watch,
     Unwatch,
-    /// Becomes a look at all mappings.
-    Census,
+    Census {
+        /// Mappings; `None` before the first step.
+        spans: Option<Vec<Span>>,
+        at: usize,
+        vpn: u64,
+        found: Extents,
+    },
     Look {
         spans: Vec<Span>,
         at: usize,
         vpn: u64,
         /// Pages of the present span by node.
         found: BTreeMap<u16, u64>,
-        /// What a page takes.
-        price: Cost,
     },
     Move {
         spans: Vec<Span>,
@@ -121,7 +125,10 @@ impl Agent {
         let (who, errand) = match act {
             Act::Watch { who } => (*who, Errand::Watch),
             Act::Unwatch { who } => (*who, Errand::Unwatch),
-            Act::Census { who } => (*who, Errand::Census),
+            Act::Census { who } => {
+                let found = Extents::default();
+                (*who, Errand::Census { spans: None, at: 0, vpn: 0, found })
+            }
             Act::Look { who, spans } => (
                 *who,
                 Errand::Look {
@@ -129,7 +136,6 @@ impl Agent {
                     spans: spans.clone(),
                     at: 0,
                     found: BTreeMap::new(),
-                    price: Cost::PageFrame,
                 },
             ),
             Act::Move { who, spans, from, to } => (
@@ -182,11 +188,14 @@ impl Work {
     pub(crate) fn done(&self) -> Seen {
         let (tried, moved, fails) = match &self.errand {
             Errand::Move { tried, moved, fails, .. } => (*tried, *moved, *fails),
-            Errand::Look { spans, .. } => {
+            Errand::Census { spans: Some(spans), .. } | Errand::Look { spans, .. } => {
                 let all: u64 = spans.iter().map(|s| s.pages().0).sum();
                 (all, all, Fails::default())
             }
-            _ => (0, 0, Fails::default()),
+            Errand::Watch
+            | Errand::Unwatch
+            | Errand::Census { spans: None, .. }
+            | Errand::SetKnob { .. } => (0, 0, Fails::default()),
         };
         Seen::Done {
             order: self.order,

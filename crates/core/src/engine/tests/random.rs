@@ -215,7 +215,12 @@ impl Bystander {
         let rate = settings.moved_mbps.0 * 1_000_000 / 4096;
         let pages = u128::from(rate) * u128::from(now.0) / 1_000_000_000_000;
         let most = pages + u128::from(rate) * horizon / 1_000_000_000_000;
+        // Those that have paid for their moves come on top, but not beyond what all may move.
+        let most = most + u128::from(gained.0 / PER_PAGE);
         assert!(u128::from(self.used_pages) <= most, "{order}");
+        let rate = u128::from(settings.most_mbps.0 * 1_000_000 / 4096);
+        let traffic = rate * (u128::from(now.0) + 1_000_000_000_000) / 1_000_000_000_000;
+        assert!(u128::from(self.used_pages) <= traffic, "{order}");
         // A horizon of it may be saved up at the start; moves have what they gained, too.
         let cpu = u128::from(settings.cpu_permille) * (u128::from(now.0) + horizon) / 1000;
         assert!(u128::from(self.used_cpu[0]) <= cpu, "{order}");

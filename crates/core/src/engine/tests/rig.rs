@@ -6,6 +6,7 @@
 //! region 7@100 0-500 20/20 age 2000
 //! fault 7@100 5 from 0 on 1 after 4
 //! sample 7@100 5 from 0 period 1000
+//! resident 7@100 0-500 on 1
 //! keep LINE                    said again every 100 ms
 //! quiet                        nothing is kept any more
 //! nodes                        free pages of all nodes (kept ones come by themselves)
@@ -196,6 +197,10 @@ impl Rig {
             },
             "sample" => {
                 Seen::Sample { who: who(words[1]), vpn: num(2), from: node(4), period: num(6) }
+            }
+            "resident" => {
+                let span = span(words[2]);
+                Seen::Resident { who: who(words[1]), span, on: node(4), pages: span.pages() }
             }
             "lost" => Seen::Lost { events: num(1) },
             "stale" => Seen::Stale { since: Picos::ZERO },
