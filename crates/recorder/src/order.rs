@@ -360,6 +360,16 @@ impl Task {
         }
     }
 
+    /// Which bits a wait or a wake of a word has, told before its row, where it has not all of
+    /// them. A wake has its number already.
+    fn bits(&mut self, operation: i32, word: u64, bits: u64, order: Option<u64>) {
+        let names_some = matches!(operation, libc::FUTEX_WAIT_BITSET | libc::FUTEX_WAKE_BITSET);
+        if names_some && bits as u32 != u32::MAX {
+            let order = order.unwrap_or_else(|| self.number());
+            self.release(Release::Bits, word, bits & u64::from(u32::MAX), order);
+        }
+    }
+
     /// An atomic instruction has been at a word, or a store.
     ///
     /// # Safety
@@ -527,7 +537,8 @@ impl Task {
                 let private = a[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
                 let woken = u64::try_from(result).unwrap_or(0);
                 match command(a[1]) {
-                    libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET if woken > 0 => {
+                    of @ (libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) if woken > 0 => {
+                        self.bits(of, word(a[0], private), a[5], Some(order));
                         self.release(Release::Futex, word(a[0], private), woken, order);
                     }
                     libc::FUTEX_UNLOCK_PI if !failed => {
@@ -546,13 +557,14 @@ impl Task {
                         let to = word(a[4], private) & ((1 << ADDRESS_BITS) - 1);
                         self.release(Release::Requeue, from, moved | to, order);
                     }
-                    libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI => {
+                    of @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI) => {
                         match timeout {
                             Some(ns) if timed_out => {
                                 self.deadline(deadline);
                                 self.wait(Block::FutexTimeout, word(a[0], private), ns);
                             }
                             _ if result == 0 => {
+                                self.bits(of, word(a[0], private), a[5], None);
                                 self.deadline(deadline.or(from_here(timeout)));
                                 self.wait(Block::Futex, word(a[0], private), order);
                             }

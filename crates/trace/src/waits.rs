@@ -78,6 +78,10 @@ homenode_core::named! {
         /// A local socket can be connected to; `arg` of those who do may wait to be accepted,
         /// and one more.
         Listen => "listen",
+        /// The wait or the wake of a futex's word that the task's next row for it tells has these
+        /// bits, the low 32 of `arg`: a wake reaches those waits only with which it shares one.
+        /// Where there is no such row, it has all of them.
+        Bits => "bits",
     }
 }
 
@@ -707,6 +711,31 @@ impl Resolver<'_> {
         own.get(own.partition_point(|&(n, _)| n < wait)).is_some_and(|&(_, taken)| taken)
     }
 
+    /// Which bits waits and wakes of words have, of those that have not all of them.
+    fn bits(&self) -> BTreeMap<u32, u32> {
+        let mut bits = BTreeMap::new();
+        // By task: what its last point but for a deadline says of the next.
+        let mut last: BTreeMap<u32, (Object, u32)> = BTreeMap::new();
+        for (n, point) in (0..).zip(self.points) {
+            let (of, said) = match point.what {
+                What::Release(Release::Bits, word, arg) => {
+                    last.insert(point.task, (word, arg as u32));
+                    continue;
+                }
+                What::Release(Release::Deadline, ..) => continue,
+                of => (of, last.remove(&point.task)),
+            };
+            let is_its = |&(word, _): &(Object, u32)| match of {
+                What::Block(Block::Futex, at, _) | What::Release(Release::Futex, at, _) => {
+                    at == word
+                }
+                What::Block(..) | What::Release(..) | What::Exec | What::Exit => false,
+            };
+            bits.extend(said.filter(is_its).map(|(_, bits)| (n, bits)));
+        }
+        bits
+    }
+
     /// Wakes and waits of words.
     ///
     /// * `held` – when locks were taken and given back.
@@ -716,6 +745,8 @@ impl Resolver<'_> {
         let mut waiting: BTreeMap<Object, VecDeque<(u64, u32)>> = BTreeMap::new();
         let mut clears: BTreeMap<Object, Vec<(u64, u32)>> = BTreeMap::new();
         let mut cleared: Vec<(Object, u32)> = Vec::new();
+        let bits = self.bits();
+        let bits_of = |n: u32| bits.get(&n).copied().unwrap_or(u32::MAX);
         for (n, point) in (0..).zip(self.points) {
             match point.what {
                 What::Block(Block::Futex, word, began) => {
@@ -744,11 +775,14 @@ impl Resolver<'_> {
                 }
                 _ => continue,
             };
+            let wakes = bits_of(n);
+            let is_meant = |wait: u32| bits_of(wait) & wakes != 0;
             let mut woken = Vec::new();
             for _ in 0..count {
                 // Those that returned before were not woken by this.
                 let queue = waiting.entry(word).or_default();
-                let at = queue.iter().position(|&(_, wait)| self.order(wait) > order);
+                let reached = |&(_, wait): &(u64, u32)| self.order(wait) > order && is_meant(wait);
+                let at = queue.iter().position(reached);
                 let Some((began, wait)) = at.and_then(|at| queue.remove(at)) else { break };
                 match to {
                     Some(to) => {
@@ -762,8 +796,9 @@ impl Resolver<'_> {
             if to.is_none() {
                 calls.entry(word).or_default().push((n, woken.clone()));
             }
-            let waits =
-                |q: &(u64, u32)| q.0.saturating_mul(SPREAD) < order && self.order(q.1) > order;
+            let waits = |q: &(u64, u32)| {
+                q.0.saturating_mul(SPREAD) < order && self.order(q.1) > order && is_meant(q.1)
+            };
             let others = waiting.get(&word).is_some_and(|queue| queue.iter().any(waits));
             for wait in woken {
                 self.ends(wait, Some(n));
@@ -889,6 +924,7 @@ impl Resolver<'_> {
                 }
                 What::Release(
                     Release::Futex
+                    | Release::Bits
                     | Release::Listen
                     | Release::Requeue
                     | Release::ClearTid

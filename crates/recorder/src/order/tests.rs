@@ -146,17 +146,19 @@ fn calls_of_futexes_of_all_kinds_are_told() {
         .map(|l| l.split_once("signal of").map_or(l, |(l, _)| l.trim_end()).to_owned() + "\n")
         .collect();
     expect![[r#"
+        1: release bits of one, 0x1
         1: release futex of one, 0x2
-        3: wait futex of one, 0x2
-        4: release futex of one, 0x1
-        4: release requeue of one, two
-        5: release futex of one, 0x0
+        3: release bits of one, 0x1
+        4: wait futex of one, 0x2
+        5: release futex of one, 0x1
         5: release requeue of one, two
-        6: release futex of one, 0x2
-        6: release futex of two, 0x1
-        9: wait futex of one, 0x8
-        10: release futex of one, 0x1
-        12: wait
+        6: release futex of one, 0x0
+        6: release requeue of one, two
+        7: release futex of one, 0x2
+        7: release futex of two, 0x1
+        10: wait futex of one, 0x9
+        11: release futex of one, 0x1
+        13: wait
     "#]]
     .assert_eq(&said);
 }

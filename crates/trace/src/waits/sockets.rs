@@ -65,6 +65,7 @@ impl Sockets {
                 | Release::Timer
                 | Release::Unlock
                 | Release::Deadline
+                | Release::Bits
                 | Release::Moved => {}
             }
         }

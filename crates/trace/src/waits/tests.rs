@@ -59,6 +59,7 @@ fn row(line: &str) -> Row {
         "deadline" => (Kind::Release, Release::Deadline as u32),
         "accepts" => (Kind::Block, Block::Accept as u32),
         "carries" => (Kind::Release, Release::Moved as u32),
+        "bits" => (Kind::Release, Release::Bits as u32),
         "listens" => (Kind::Release, Release::Listen as u32),
         "writable" => (Kind::Block, Block::Writable as u32),
         "queues" => (Kind::Block, Block::Queue as u32),
@@ -225,6 +226,42 @@ fn what_address_spaces_share_is_one_word() {
          1 10 waits s64 4",
         expect![[r#"
             1 10 waits s64 4 <- 2 5 wakes s64 1
+            Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_wake_reaches_waits_with_which_it_shares_a_bit() {
+    // 1 began first, with bit 2. The first wake names bit 1 and reaches 2; the second names all, as
+    // it says nothing of bits.
+    check(
+        "1 12 bits s64 2
+         1 13 waits s64 1
+         2 9 bits s64 5
+         2 10 waits s64 2
+         0 8 bits s64 1
+         0 8 wakes s64 1
+         0 11 wakes s64 1",
+        expect![[r#"
+            1 13 waits s64 1 <- 0 11 wakes s64 1
+            2 10 waits s64 2 <- 0 8 wakes s64 1
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+    // Bits of another word, or of another row, are none of its; a deadline may stand between.
+    check(
+        "1 11 bits s64 2
+         1 12 deadline 0 500
+         1 13 waits s64 1
+         2 9 bits s80 1
+         2 10 waits s64 2
+         0 6 bits s64 1
+         0 6 wakes s80 0
+         0 8 wakes s64 1",
+        expect![[r#"
+            1 12 deadline 0 500 <- 500 ns after 1 12 deadline 0 500
+            1 13 waits s64 1 <- 0 8 wakes s64 1, in turn
             Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
