@@ -213,7 +213,38 @@ const CONDITION: &str = r#"
         return 0;
     }"#;
 
-/// Records a program of a producer and two consumers, and replays it on 1, 2 and 4 CPUs.
+/// The same with four that use 60 items each, all of whom are told of each.
+const BROADCAST: &str = r#"
+    #include <pthread.h>
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t some = PTHREAD_COND_INITIALIZER;
+    static int queued;
+    static void work(long n) { for (volatile long j = 0; j < n; j++); }
+    static void *use(void *none) {
+        for (int i = 0; i < 60; i++) {
+            pthread_mutex_lock(&m);
+            while (!queued) pthread_cond_wait(&some, &m);
+            queued--;
+            pthread_mutex_unlock(&m);
+            work(200000);
+        }
+        return none;
+    }
+    int main(void) {
+        pthread_t t[4];
+        for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, use, 0);
+        for (int i = 0; i < 240; i++) {
+            work(100000);
+            pthread_mutex_lock(&m);
+            queued++;
+            pthread_cond_broadcast(&some);
+            pthread_mutex_unlock(&m);
+        }
+        for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+        return 0;
+    }"#;
+
+/// Records a program of a producer and its consumers, and replays it on 1, 2 and 4 CPUs.
 fn produces_and_consumes(source: &str) {
     let folder = Folder::new();
     // Beside much other work it happens that nobody had to wait, so that no call has named the word.
@@ -254,6 +285,57 @@ fn a_semaphore_is_one_on_any_number_of_cpus() {
 #[test]
 fn a_condition_variable_is_one_on_any_number_of_cpus() {
     produces_and_consumes(CONDITION);
+}
+
+#[test]
+fn a_broadcast_goes_to_who_comes_first_on_any_number_of_cpus() {
+    produces_and_consumes(BROADCAST);
+}
+
+/// Two threads wait at one word, each with a bit of its own. Who began first is woken last, when all
+/// is done; the other has half of the work to do, which may begin when main has done its half.
+const BITS: &str = r#"
+    #define _GNU_SOURCE
+    #include <limits.h>
+    #include <linux/futex.h>
+    #include <pthread.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    static int word;
+    static void work(void) { for (volatile long j = 0; j < 20000000; j++); }
+    static void *thread(void *bit) {
+        syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0, 0, 0, (long)bit);
+        if ((long)bit == 2) work();
+        return 0;
+    }
+    static void wake(long bit) {
+        while (syscall(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, 0, 0, bit) < 1) usleep(1000);
+    }
+    int main(void) {
+        pthread_t t[2];
+        for (long i = 0; i < 2; i++) {
+            pthread_create(&t[i], 0, thread, (void *)(i + 1));
+            usleep(20000);
+        }
+        work();
+        wake(2);
+        pthread_join(t[1], 0);
+        wake(1);
+        pthread_join(t[0], 0);
+        return 0;
+    }"#;
+
+#[test]
+fn a_wake_that_names_bits_is_for_who_waits_with_one_of_them() {
+    let folder = Folder::new();
+    let Some((header, code)) = recorded(&folder, BITS, &["./p"]) else { return };
+    assert_eq!(code, 0);
+    let native = header.native.expect("native times");
+    let ran = (native.user_ns + native.sys_ns) as f64 / 1e9;
+    // The halves are one after the other. Were the first wake for who began first, nobody would know what
+    // ended the other's wait, and the halves would be done at once.
+    let time = replayed(&folder, &["--cpus", "0-1"]) / ran;
+    assert!(time > 0.9, "{time}");
 }
 
 /// Two threads work by turns, 40 times each; who has none looks at a word until it is its turn.

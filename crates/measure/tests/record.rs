@@ -218,6 +218,7 @@ fn ended(h: &Header, rows: &[Row]) -> (By, Found, Vec<(&'static str, u64)>) {
             | After::Lock(..)
             | After::Meet(_)
             | After::Post(..)
+            | After::Broadcast(..)
             | After::Take(..)
             | After::Due(..) => {}
         }

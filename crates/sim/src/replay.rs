@@ -169,6 +169,9 @@ pub enum After {
     Meet(u32),
     /// Nothing, but it gives so much to a count, by its number ([`Recording::counts`]).
     Post(u32, u32),
+    /// The same, and all who wait there run to look whether there is something for them, be it
+    /// that nothing is given.
+    Broadcast(u32, u32),
     /// That a count, by its number, has so much. The task takes it.
     Take(u32, u32),
     /// Nothing, but the task's next point has a deadline: so much time after the task passed that
@@ -375,7 +378,7 @@ impl Recording {
         }
         for (point, after) in self.points.iter_mut().zip(&after) {
             // Whether it has been passed is asked for by who waits at the count.
-            point.awaited |= matches!(after, After::Post(..));
+            point.awaited |= matches!(after, After::Post(..) | After::Broadcast(..));
         }
         for &a in &after {
             let (After::Point(p)
@@ -395,6 +398,7 @@ impl Recording {
                 | After::Time(_)
                 | After::Meet(_)
                 | After::Post(..)
+                | After::Broadcast(..)
                 | After::Take(..) => {}
             }
         }
@@ -1018,7 +1022,7 @@ impl Player {
             }
             After::Turn(_) => sim.passed.waited.turns += clock - since,
             After::Point(_) | After::Until(..) => sim.passed.waited.others += clock - since,
-            After::Nothing | After::Post(..) | After::Due(..) => {}
+            After::Nothing | After::Post(..) | After::Broadcast(..) | After::Due(..) => {}
         }
         if spun {
             sim.passed.waited.spun += clock - since;
@@ -1042,8 +1046,18 @@ impl Player {
                 end(sim, id, track);
             }
         }
-        if let After::Post(count, more) = after {
-            self.post(sim, id, count, more);
+        match after {
+            After::Post(count, more) => self.post(sim, id, count, more),
+            After::Broadcast(count, more) => self.broadcast(sim, id, count, more),
+            After::Nothing
+            | After::Point(_)
+            | After::Time(_)
+            | After::Until(..)
+            | After::Turn(_)
+            | After::Lock(..)
+            | After::Meet(_)
+            | After::Take(..)
+            | After::Due(..) => {}
         }
         if let Some(of) = gives {
             give_back(sim, id, of, number);
@@ -1093,7 +1107,9 @@ impl Player {
                             happened(sim, id, number);
                         }
                         match after {
-                            After::Post(count, more) => self.post(sim, id, count, more),
+                            After::Post(count, more) | After::Broadcast(count, more) => {
+                                self.post(sim, id, count, more);
+                            }
                             // It may have been woken for what it does not take any more.
                             After::Take(count, _) => self.post(sim, id, count, 0),
                             After::Nothing

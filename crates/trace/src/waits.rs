@@ -11,6 +11,7 @@
 //! Source: specs/waits.md#who-ends-what
 
 mod barriers;
+mod broadcasts;
 mod counts;
 mod deadlines;
 mod files;
@@ -218,6 +219,9 @@ pub enum After {
     Meet(u32),
     /// Nothing, but it gives a count, of that number ([`Points::counts`]), so much.
     Post(u32, u32),
+    /// The same, and all who wait there look whether it is for them, be it nothing: a condition
+    /// variable's broadcast.
+    Broadcast(u32, u32),
     /// That a count, of that number, has so much, which the task takes then.
     Take(u32, u32),
     /// Nothing, but the task's next point has a deadline: so many nanoseconds after the task
@@ -648,7 +652,9 @@ impl Resolver<'_> {
             _ => None,
         };
         let words = by_order.iter().copied().filter(|&n| match self.points[n as usize].what {
-            What::Release(Release::Word, word, _) => !self.for_counts.is_count(word),
+            What::Release(Release::Word, word, _) => {
+                !self.for_counts.is_count(word) && !self.for_counts.is_for_leaving(word)
+            }
             What::Release(..) | What::Block(..) | What::Exec | What::Exit => false,
         });
         let words: Vec<u32> = words.collect();
@@ -823,6 +829,7 @@ impl Resolver<'_> {
                     | After::Lock(..)
                     | After::Meet(_)
                     | After::Post(..)
+                    | After::Broadcast(..)
                     | After::Take(..)
                     | After::Due(..) => {}
                 }
@@ -1060,7 +1067,7 @@ impl Resolver<'_> {
                 | What::Release(Release::Word, ..) => {
                     match self.after[n] {
                         After::Lock(..) => found.locked += 1,
-                        After::Nothing | After::Post(..) => {}
+                        After::Nothing | After::Post(..) | After::Broadcast(..) => {}
                         After::Point(_)
                         | After::Turn(_)
                         | After::Take(..)
@@ -1093,6 +1100,7 @@ impl Resolver<'_> {
                 | After::Until(..)
                 | After::Lock(..)
                 | After::Post(..)
+                | After::Broadcast(..)
                 | After::Take(..)
                 | After::Due(..) => {}
             }
@@ -1118,6 +1126,7 @@ impl Resolver<'_> {
                 | After::Lock(..)
                 | After::Meet(_)
                 | After::Post(..)
+                | After::Broadcast(..)
                 | After::Due(..) => None,
             };
             if let Some(p) = by {

@@ -190,6 +190,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
         waits::After::Lock(lock, until) => After::Lock(lock, until),
         waits::After::Meet(meeting) => After::Meet(meeting),
         waits::After::Post(count, more) => After::Post(count, more),
+        waits::After::Broadcast(count, more) => After::Broadcast(count, more),
         waits::After::Take(count, less) => After::Take(count, less),
         waits::After::Due(base, ns) => After::Due(base, picos(ns)),
     });

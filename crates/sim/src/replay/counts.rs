@@ -46,14 +46,18 @@ impl Counts {
     ) {
         self.last = BTreeMap::new();
         for ((n, after), task) in (0..).zip(after).zip(tasks) {
-            if let (After::Post(count, _), Some(task)) = (*after, task) {
+            // What gives nothing can't be waited for.
+            let (After::Post(count, 1..) | After::Broadcast(count, 1..)) = *after else { continue };
+            if let Some(task) = task {
                 self.last.entry(count).or_default().insert(task, n);
             }
         }
         self.again = self.all.iter().map(|c| first(*c)).collect();
         for &n in once {
             let (count, more) = match after.get(n as usize) {
-                Some(&After::Post(count, more)) => (count, i64::from(more)),
+                Some(&(After::Post(count, more) | After::Broadcast(count, more))) => {
+                    (count, i64::from(more))
+                }
                 Some(&After::Take(count, less)) => (count, -i64::from(less)),
                 _ => continue,
             };
@@ -151,6 +155,21 @@ impl Player {
             sim.wake(next, By::Task(id));
         }
         self.look_again(sim, id, number);
+    }
+    /// Gives so much to a count, and all who wait there run to look whether they get it: who runs
+    /// first has it, and the others wait anew.
+    pub(super) fn broadcast(&self, sim: &mut Simulation, id: usize, number: u32, more: u32) {
+        let handed = self.recording.counts.is_handed(number);
+        let count = self.count(sim, number);
+        count.there = count.there.saturating_add(i64::from(more));
+        let more = i64::from(more).min(count.there.max(0));
+        count.given.extend((handed && more > 0).then_some((self.track, more)));
+        for Wants { id: next, .. } in std::mem::take(&mut count.waiting) {
+            // Some that waited have been ended since, or are on their way for their deadline.
+            if sim.tasks[next].run == Run::Blocked(On::Count(number)) {
+                sim.wake(next, By::Task(id));
+            }
+        }
     }
     /// What another took may have been the last that those who still wait there could wait for.
     fn look_again(&self, sim: &mut Simulation, by: usize, number: u32) {

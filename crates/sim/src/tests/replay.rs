@@ -780,6 +780,42 @@ fn a_semaphore_goes_to_who_runs_and_a_signal_to_who_waits() {
     assert!((5000..5400).contains(&condition) && without == 0, "{condition} {without}");
 }
 
+/// Two wait for what another tells all of: the first takes it, and the other looks in vain.
+#[test]
+fn all_look_when_there_is_a_broadcast() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Thread { child: 2 }),
+        (0, 2 * MS, point(0)),
+        (0, 3 * MS, point(1)),
+        (0, MS, point(2)),
+        (0, 4 * MS, Op::Exit),
+        (1, MS / 2, point(3)),
+        (1, 5 * MS, Op::Exit),
+        (2, MS, point(4)),
+        (2, 6 * MS, Op::Exit),
+    ];
+    let ends = |of: fn(u32, u32) -> After| {
+        let after = [of(0, 1), of(0, 0), of(0, 1), TAKE, TAKE];
+        let s = run_with_count(&rows, &after, Count { first: 0, handed: true }, 1);
+        assert_eq!(s.waited().without, 0);
+        (microseconds(&s), s.voluntary_switches())
+    };
+    // At 2 ms task 1 goes on, at 6 ms task 2; at 5 ms nobody does. Task 2 has looked twice in vain.
+    let (time, once) = ends(After::Post);
+    assert_eq!(time, [12_000]);
+    assert_eq!(ends(After::Broadcast), (vec![12_000], once + 2));
+    // Who comes when all is told finds it all the same, and who tells has nothing of it.
+    let late: Vec<(u32, u64, Op)> = rows
+        .iter()
+        .map(|&(task, time, op)| (task, if op == point(4) { 4 * MS } else { time }, op))
+        .collect();
+    let after = [After::Broadcast(0, 2), After::Nothing, After::Nothing, TAKE, TAKE];
+    let s = run_with_count(&late, &after, Count { first: 0, handed: true }, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![10_000; 2], 0));
+}
+
 /// Two tasks take turns; each signals the other before that one has come to wait. What a task has
 /// given is not for itself.
 #[test]
@@ -856,7 +892,7 @@ proptest! {
     /// Whoever gets what is given, and wherever that leads, a round comes to its end.
     #[test]
     fn nobody_waits_for_ever_at_counts_and_locks(
-        does in prop::collection::vec((0u32..4, 0u64..4, 0u32..4, 0u32..2), 0..40),
+        does in prop::collection::vec((0u32..4, 0u64..4, 0u32..5, 0u32..2), 0..40),
         handed in any::<[bool; 2]>(),
     ) {
         let mut rows: Vec<(u32, u64, Op)> =
@@ -871,6 +907,10 @@ proptest! {
                 (0, _) => {
                     there[i] += 1;
                     After::Post(which, 1)
+                }
+                (4, _) => {
+                    there[i] += i64::from(time as u32);
+                    After::Broadcast(which, time as u32)
                 }
                 (1 | 2, _) => {
                     // When it was recorded there was something.

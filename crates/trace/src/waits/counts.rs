@@ -16,8 +16,10 @@
 //! word; its wait has taken the signal all the same.
 //!
 //! In a replay such words are counts: a task that lowered one waits until there is something, and
-//! takes it. What a broadcast gives is for those who waited then: it stays in recorded order. So do
-//! condition variables at which those who wait signal too, since so threads take turns.
+//! takes it. Condition variables at which those who wait signal too stay in recorded order, since
+//! so threads take turns.
+//!
+//! What a broadcast gives is for all who wait then ([`broadcasts`]).
 //!
 //! Each who takes has somebody who gave earlier, the first first. So in recorded order nobody
 //! waits for ever.
@@ -48,8 +50,12 @@ pub(super) struct Counts {
     /// By wait after which the task lowers the word: where, and whether it is the last before that.
     waits: BTreeMap<u32, (u32, bool)>,
     /// Waits at condition variables that were over when their group was, without the word's being
-    /// lowered: the count, and who gave what they were woken for.
-    left: BTreeMap<u32, (u32, u32)>,
+    /// lowered: the count, and who gave what they were woken for; whether that was for them alone.
+    left: BTreeMap<u32, (u32, u32, bool)>,
+    /// Wakes behind a broadcast's change of the word.
+    broadcast: BTreeMap<u32, Object>,
+    /// Words that would be none of both without their broadcasts.
+    by_broadcasts: BTreeSet<Object>,
     /// Waits that are over when something is taken.
     pub(super) ended: BTreeSet<u32>,
     /// By point that takes: who gave the last of it when it was recorded.
@@ -58,8 +64,50 @@ pub(super) struct Counts {
     pub(super) all: Vec<Count>,
 }
 
+/// Who gave what each has taken.
+#[derive(Default)]
+pub(super) struct Matched {
+    pub(super) after: BTreeMap<u32, After>,
+    /// See [`Counts`].
+    pub(super) waits: BTreeMap<u32, (u32, bool)>,
+    pub(super) left: BTreeMap<u32, (u32, u32, bool)>,
+    given_by: BTreeMap<u32, u32>,
+    all: Vec<Count>,
+    /// What was given to all who waited then: each who has taken some.
+    pub(super) shared: Vec<Shared>,
+}
+
+/// A task has taken of what a broadcast gave.
+pub(super) struct Shared {
+    /// The condition variable, and its count's number.
+    pub(super) place: Object,
+    pub(super) number: u32,
+    /// Who gave.
+    pub(super) by: u32,
+    /// Where it lowered the word; or where it had waited, if the group was over then.
+    pub(super) at: u32,
+    /// Where it waited before it lowered the word.
+    pub(super) own: Vec<u32>,
+}
+
+impl Matched {
+    /// A task takes so much of a count, at a point before which it waited.
+    pub(super) fn takes(
+        &mut self,
+        n: u32,
+        (number, less): (u32, u32),
+        by: Option<u32>,
+        own: &[u32],
+    ) {
+        self.after.insert(n, After::Take(number, less));
+        self.given_by.extend(by.map(|by| (n, by)));
+        let latest = own.last().copied();
+        self.waits.extend(own.iter().map(|&w| (w, (n, Some(w) == latest))));
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Semaphore,
     Condition,
 }
@@ -72,7 +120,7 @@ impl Kind {
     const LEAVING: u64 = 24;
 
     /// What is one object: a condition variable's two words are side by side.
-    fn place(self, word: Object) -> Object {
+    pub(super) fn place(self, word: Object) -> Object {
         match self {
             Self::Condition if word.1 & SHARED == 0 => (word.0, word.1 & !7),
             Self::Condition | Self::Semaphore => word,
@@ -90,6 +138,11 @@ impl Kind {
             }
         }
     }
+}
+
+/// Whether some of all are more than three of four.
+fn mostly(some: u64, all: u64) -> bool {
+    some > MOSTLY * (all - some)
 }
 
 /// What wakes of a word, and its falls, tell of what it is. A change from odd to even is a group's
@@ -119,16 +172,21 @@ struct Habit {
 
 impl Habit {
     fn kind(&self) -> Option<Kind> {
-        let mostly = |some: u64, all: u64| some > MOSTLY * (all - some);
         if mostly(self.posts, self.wakes) && mostly(self.by_one, self.falls) && !self.below {
             Some(Kind::Semaphore)
-        } else if mostly(self.signals, self.wakes - self.broadcasts)
+        } else if (self.is_signalled() || self.is_broadcast())
             && mostly(self.by_two, self.falls - self.begun)
         {
             Some(Kind::Condition)
         } else {
             None
         }
+    }
+    fn is_signalled(&self) -> bool {
+        mostly(self.signals, self.wakes - self.broadcasts)
+    }
+    fn is_broadcast(&self) -> bool {
+        self.broadcasts > 0 && self.wakes == self.broadcasts
     }
     /// A task has changed the word; `begins`: if it is a condition variable's, a group begins.
     fn change(&mut self, task: u32, (before, now): (u32, u32), begins: bool) {
@@ -142,14 +200,16 @@ impl Habit {
         self.by_one += u64::from(more == -1);
         self.by_two += u64::from(more == -2 && !begins);
     }
-    /// A task has woken so many behind a change of the word; whether it may have given something.
-    fn wake(&mut self, change: Change, woken: u64) -> bool {
+    /// A task has woken so many behind a change of the word: whether it may have given something,
+    /// and whether to all.
+    fn wake(&mut self, change: Change, woken: u64) -> (bool, bool) {
         let (post, signal) = (change.by == 1 && woken < 2, change.gives == 2 && woken < 2);
+        let broadcast = change.gives >= 2 && change.gives % 2 == 0 && !signal;
         self.wakes += 1;
         self.posts += u64::from(post);
         self.signals += u64::from(signal);
-        self.broadcasts += u64::from(change.gives >= 2 && !signal);
-        post || signal
+        self.broadcasts += u64::from(broadcast);
+        (post || signal, broadcast)
     }
 }
 
@@ -190,13 +250,20 @@ struct Given {
 }
 
 impl Given {
-    /// Takes one of a condition variable's signals that are left, which another task has given.
-    fn signal(&mut self, task: u32, points: &[Point]) -> Option<u32> {
+    /// Takes one of what is left at a condition variable, which another task has given: who, and
+    /// whether that was for one alone.
+    fn signal(&mut self, task: u32, points: &[Point]) -> Option<(u32, bool)> {
         let is_anothers = |gift: &Gift| {
-            gift.all == 1 && gift.by.is_some_and(|by| points[by as usize].task != task)
+            gift.left > 0 && gift.by.is_some_and(|by| points[by as usize].task != task)
         };
         let at = self.left.iter().position(is_anothers)?;
-        self.left.remove(at)?.by
+        let gift = &mut self.left[at];
+        gift.left -= 1;
+        let (by, single, left) = (gift.by?, gift.all == 1, gift.left);
+        if left == 0 {
+            self.left.remove(at);
+        }
+        Some((by, single))
     }
 }
 
@@ -204,6 +271,36 @@ impl Resolver<'_> {
     /// Finds semaphores and condition variables among words, and who waits at them.
     pub(super) fn counts(&mut self, by_order: &[u32]) -> Counts {
         let mut counts = self.kinds_of_words(by_order);
+        let mut matched = self.matched(by_order, &counts);
+        let mut looks = self.looks(&matched.shared, &counts);
+        let is_none = |word: &Object| !looks.has(Kind::Condition.place(*word));
+        counts.by_broadcasts.retain(is_none);
+        if !counts.by_broadcasts.is_empty() {
+            for word in std::mem::take(&mut counts.by_broadcasts) {
+                counts.kinds.remove(&word);
+            }
+            matched = self.matched(by_order, &counts);
+            looks = self.looks(&matched.shared, &counts);
+        }
+        matched.share(&looks);
+        let to_all = counts.broadcast.iter().filter(|w| looks.has(Kind::Condition.place(*w.1)));
+        counts.raised.extend(to_all.map(|(&wake, _)| wake));
+        for (n, after) in matched.after {
+            self.after[n as usize] = after;
+        }
+        Counts {
+            waits: matched.waits,
+            left: matched.left,
+            given_by: matched.given_by,
+            all: matched.all,
+            ..counts
+        }
+    }
+
+    /// Finds who gave what each has taken.
+    fn matched(&self, by_order: &[u32], counts: &Counts) -> Matched {
+        let kinds = &counts.kinds;
+        let mut found = Matched::default();
         let mut numbers: BTreeMap<Object, u32> = BTreeMap::new();
         let mut values = Values::default();
         let mut given: BTreeMap<Object, Given> = BTreeMap::new();
@@ -215,18 +312,28 @@ impl Resolver<'_> {
         let mut gives: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for &n in by_order {
             let Point { task, what, .. } = self.points[n as usize];
-            if let Some((word, wait)) =
-                latest.remove(&task).filter(|&(word, _)| what.word() != Some(word))
-            {
-                let place = numbers.get(&Kind::Condition.place(word));
+            // Before it looks, it says that it has left the group.
+            let leaves = what.word().is_some_and(|word| counts.is_for_leaving(word));
+            let before = if leaves { None } else { latest.remove(&task) };
+            if let Some((word, wait)) = before.filter(|&(word, _)| what.word() != Some(word)) {
+                let place = Kind::Condition.place(word);
                 let by = given.get_mut(&word).and_then(|given| given.signal(task, self.points));
-                let by = by.filter(|&by| self.order(by) < self.order(wait));
-                counts.left.extend(place.zip(by).map(|(&number, by)| (wait, (number, by))));
+                let by = by.filter(|&(by, _)| self.order(by) < self.order(wait));
+                match numbers.get(&place).zip(by) {
+                    Some((&number, (by, true))) => {
+                        found.left.insert(wait, (number, by, true));
+                    }
+                    Some((&number, (by, false))) => {
+                        let own = Vec::new();
+                        found.shared.push(Shared { place, number, by, at: wait, own });
+                    }
+                    None => {}
+                }
             }
             let (word, arg) = match what {
-                What::Block(Block::Futex, word, _) if counts.kinds.contains_key(&word) => {
+                What::Block(Block::Futex, word, _) if kinds.contains_key(&word) => {
                     waits.entry((task, word)).or_default().push(n);
-                    if counts.kinds[&word] == Kind::Condition {
+                    if kinds[&word] == Kind::Condition {
                         latest.insert(task, (word, n));
                     }
                     continue;
@@ -234,19 +341,19 @@ impl Resolver<'_> {
                 What::Release(Release::Word, word, arg) => (word, arg),
                 What::Release(..) | What::Block(..) | What::Exec | What::Exit => continue,
             };
-            let Some(&kind) = counts.kinds.get(&word) else { continue };
+            let Some(&kind) = kinds.get(&word) else { continue };
             let before = values.before(word, arg);
             let (more, begins) = kind.change(before, arg as u32);
-            let number = *numbers.entry(kind.place(word)).or_insert(counts.all.len() as u32);
-            if number as usize == counts.all.len() {
-                counts.all.push(Count { first: 0, handed: kind == Kind::Condition });
+            let number = *numbers.entry(kind.place(word)).or_insert(found.all.len() as u32);
+            if number as usize == found.all.len() {
+                found.all.push(Count { first: 0, handed: kind == Kind::Condition });
             }
             let given = given.entry(word).or_insert_with(|| {
                 let first = match kind {
                     Kind::Semaphore => u64::from(before),
                     Kind::Condition => 0,
                 };
-                counts.all[number as usize].first += first;
+                found.all[number as usize].first += first;
                 Given { left: [Gift { by: None, all: first, left: first }].into(), owed: 0 }
             });
             if begins {
@@ -295,20 +402,20 @@ impl Resolver<'_> {
             }
             given.owed += missing;
             if free > 0 && missing == 0 {
-                self.after[n as usize] = After::Take(number, free);
-                if let Some(last) = last {
-                    counts.given_by.insert(n, last);
-                }
-                let latest = own.last().copied();
-                counts.waits.extend(own.iter().map(|&w| (w, (n, Some(w) == latest))));
-            } else {
-                self.takes(n, last);
+                found.takes(n, (number, free), last, &own);
+                continue;
+            }
+            let task_of = |n: u32| self.points[n as usize].task;
+            let Some(by) = last.filter(|&by| task_of(by) != task) else { continue };
+            found.after.insert(n, After::Turn(by));
+            if kind == Kind::Condition && more == -1 && missing == 0 {
+                found.shared.push(Shared { place: kind.place(word), number, by, at: n, own });
             }
         }
         for (n, (number, amount)) in gives {
-            self.after[n as usize] = After::Post(number, amount);
+            found.after.insert(n, After::Post(number, amount));
         }
-        counts
+        found
     }
 
     /// What words are, by what wakes there come behind.
@@ -332,9 +439,10 @@ impl Resolver<'_> {
                 What::Release(Release::Futex, word, woken) => {
                     let changes = fresh.remove(&task).unwrap_or_default();
                     let change = changes.iter().rfind(|c| c.0 == word).map(|c| c.1);
-                    if habits.entry(word).or_default().wake(change.unwrap_or_default(), woken) {
-                        counts.raised.insert(n);
-                    }
+                    let habit = habits.entry(word).or_default();
+                    let (gives, to_all) = habit.wake(change.unwrap_or_default(), woken);
+                    counts.raised.extend(gives.then_some(n));
+                    counts.broadcast.extend(to_all.then_some((n, word)));
                 }
                 What::Release(..) | What::Block(..) | What::Exec | What::Exit => {
                     fresh.remove(&task);
@@ -367,6 +475,11 @@ impl Resolver<'_> {
             falls(takers) <= MOSTLY * falls(both)
         };
         counts.kinds.retain(|&word, kind| *kind != Kind::Condition || !in_turns(kind.place(word)));
+        let by_broadcasts = counts
+            .kinds
+            .iter()
+            .filter(|(word, kind)| **kind == Kind::Condition && !habits[word].is_signalled());
+        counts.by_broadcasts = by_broadcasts.map(|(&word, _)| word).collect();
         counts
     }
 
@@ -378,8 +491,12 @@ impl Resolver<'_> {
         if !counts.raised.contains(&wake) {
             return false;
         }
-        if let Some(&(number, by)) = counts.left.get(&wait) {
-            self.after[by as usize] = After::Post(number, 1);
+        if let Some(&(number, by, alone)) = counts.left.get(&wait) {
+            if alone {
+                self.after[by as usize] = After::Post(number, 1);
+            } else if let After::Broadcast(_, more) = &mut self.after[by as usize] {
+                *more += 1;
+            }
             self.after[wait as usize] = After::Take(number, 1);
             counts.given_by.insert(wait, by);
             counts.ended.insert(wait);

@@ -68,6 +68,7 @@ impl Resolver<'_> {
                 | After::Lock(..)
                 | After::Meet(_)
                 | After::Post(..)
+                | After::Broadcast(..)
                 | After::Due(..) => continue,
             }
             let Point { task, insns, what, .. } = self.points[n as usize];

@@ -118,6 +118,9 @@ fn check(lines: &str, expected: Expect) {
             }
             After::Meet(n) => writeln!(text, "{line} <- meeting {n}").expect("a text"),
             After::Post(n, more) => writeln!(text, "{line} <- count {n}, +{more}").expect("a text"),
+            After::Broadcast(n, more) => {
+                writeln!(text, "{line} <- count {n}, +{more}, for all to look").expect("a text")
+            }
             After::Take(n, less) => writeln!(text, "{line} <- count {n}, -{less}").expect("a text"),
             After::Due(START, ns) => {
                 writeln!(text, "{line} <- {ns} ns after its beginning").expect("a text")
@@ -1160,6 +1163,7 @@ proptest! {
             | After::Until(..)
             | After::Meet(_)
             | After::Post(..)
+            | After::Broadcast(..)
             | After::Take(..)
             | After::Due(..) => None,
         };
@@ -1185,6 +1189,7 @@ proptest! {
                     | After::Turn(_)
                     | After::Lock(..)
                     | After::Post(..)
+                    | After::Broadcast(..)
                     | After::Take(..)
                     | After::Due(..) => true,
                 };

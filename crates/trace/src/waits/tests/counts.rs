@@ -154,6 +154,31 @@ fn a_signal_is_for_who_waits_at_the_condition_variable() {
             Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
+    // Who was woken says that it has left the group before it looks: it has taken one, not two, and
+    // nothing of who has come to the group.
+    check(
+        &format!(
+            "1 2 changes 16 {signal}
+             1 3 changes 40 {signal}
+             1 4 wakes 40 1
+             0 5 waits 40 2
+             0 6 changes 16 {taken}
+             0 7 changes 40 {taken}
+             1 9 changes 40 {signal}
+             1 10 wakes 40 1
+             0 11 waits 40 8
+             0 12 changes 16 {taken}
+             0 13 changes 40 {taken}"
+        ),
+        expect![[r#"
+            1 3 changes 40 2 <- count 0, +1
+            0 5 waits 40 2 <- count 0, -1
+            1 9 changes 40 2 <- count 0, +1
+            0 11 waits 40 8 <- count 0, -1
+            count 0: 0 at first, handed over: true
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 2, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
     // Groups that end before those who were woken there look, more of them than signals taken:
     // who was woken leaves, and does something else.
     let (over, begins, up) = (change(2, 3), change(3, 2), change(0, 1));
@@ -208,6 +233,35 @@ fn a_signal_is_for_who_waits_at_the_condition_variable() {
             Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 1, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
+    // Where all whom broadcasts wake go on, there is no first: it stays as recorded too.
+    let (two, one) = (change(0, 4), change(4, 2));
+    check(
+        &format!(
+            "0 3 changes s40 {two}
+             0 4 wakes s40 2
+             1 5 waits s40 1
+             1 6 changes s40 {one}
+             2 7 waits s40 2
+             2 8 changes s40 {taken}
+             0 11 changes s40 {two}
+             0 12 wakes s40 2
+             1 13 waits s40 9
+             1 14 changes s40 {one} 5000
+             2 15 waits s40 10
+             2 16 changes s40 {taken}"
+        ),
+        expect![[r#"
+            1 5 waits s40 1 <- 0 4 wakes s40 2
+            1 6 changes s40 17179869186 <- 0 3 changes s40 4, in turn
+            2 7 waits s40 2 <- 0 4 wakes s40 2
+            2 8 changes s40 8589934592 <- 0 3 changes s40 4, in turn
+            1 13 waits s40 9 <- 0 12 wakes s40 2
+            1 14 changes s40 17179869186 5000 <- 0 11 changes s40 4, in turn
+            2 15 waits s40 10 <- 0 12 wakes s40 2
+            2 16 changes s40 8589934592 <- 0 11 changes s40 4, in turn
+            Found { waits: 4, by_tasks: 4, at_barriers: 0, at_counts: 0, taken: 4, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
     // Where those who wait signal too, they take turns: it stays as recorded.
     check(
         &format!(
@@ -255,12 +309,116 @@ fn a_signal_is_for_who_waits_at_the_condition_variable() {
     );
 }
 
+/// Threads 1 and 2 wait for items of a queue, each of which thread 0 tells all of. Lock 80 is theirs.
+#[test]
+fn a_broadcast_may_be_for_who_comes_first() {
+    let (all, first, second) = (change(0, 4), change(4, 2), change(2, 0));
+    let (locks, unlocks) = (change(0, 1), change(1, 0));
+    let check = |lines: &[String], expected: Expect| {
+        let rows: Vec<Row> = lines.iter().map(|l| row(l)).collect();
+        let mut points = points_of(3, &rows);
+        let (after, found) = points.resolve();
+        let mut text = String::new();
+        for (line, after) in lines.iter().zip(after).filter(|(_, after)| *after != After::Nothing) {
+            writeln!(text, "{line}: {after:?}").expect("a text");
+        }
+        writeln!(text, "{:?} {found:?}", points.counts()).expect("a text");
+        expected.assert_eq(&text);
+    };
+    // The first of two that looks goes on, and looks for the next when it has done its work; the
+    // other waits again.
+    let round = |t: u64, went: u64, stayed: u64| {
+        [
+            format!("0 {} changes 40 {all}", t + 1),
+            format!("0 {} wakes 40 2", t + 2),
+            format!("{went} {} waits 40 {t}", t + 3),
+            format!("{went} {} changes 40 {first} 1", t + 4),
+            format!("{went} {} changes 80 {locks} 1", t + 5),
+            format!("{went} {} changes 80 {unlocks} 1", t + 6),
+            format!("{stayed} {} waits 40 {t}", t + 7),
+            format!("{stayed} {} changes 40 {second} 1", t + 8),
+            format!("{stayed} {} changes 80 {locks} 1", t + 9),
+            format!("{stayed} {} changes 80 {unlocks} 1", t + 10),
+            // What it has found takes its time.
+            format!("{went} {} changes 80 {locks} 5000", t + 11),
+            format!("{went} {} changes 80 {unlocks} 1", t + 12),
+        ]
+    };
+    let three = [round(0, 1, 2), round(20, 2, 1), round(40, 2, 1)].concat();
+    check(
+        &three,
+        expect![[r#"
+            0 1 changes 40 4: Broadcast(0, 1)
+            1 3 waits 40 0: Take(0, 1)
+            1 5 changes 80 1 1: Lock(0, 5)
+            2 9 changes 80 1 1: Lock(0, 9)
+            1 11 changes 80 1 5000: Lock(0, 11)
+            0 21 changes 40 4: Broadcast(0, 1)
+            2 23 waits 40 20: Take(0, 1)
+            2 25 changes 80 1 1: Lock(0, 17)
+            1 29 changes 80 1 1: Lock(0, 21)
+            2 31 changes 80 1 5000: Lock(0, 23)
+            0 41 changes 40 4: Broadcast(0, 2)
+            2 43 waits 40 40: Take(0, 1)
+            2 45 changes 80 1 1: Lock(0, 29)
+            1 47 waits 40 40: Take(0, 1)
+            1 49 changes 80 1 1: Lock(0, 33)
+            2 51 changes 80 1 5000: Lock(0, 35)
+            [Count { first: 0, handed: true }] Found { waits: 6, by_tasks: 6, at_barriers: 0, at_counts: 6, taken: 0, for_locks: 0, locked: 9, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+    // Where as often the other goes on, it was for one alone.
+    let late = |t: u64, went: u64, stayed: u64| {
+        let mut lines = round(t, stayed, went).to_vec();
+        lines[10] = format!("{went} {} changes 80 {locks} 5000", t + 11);
+        lines[11] = format!("{went} {} changes 80 {unlocks} 1", t + 12);
+        lines
+    };
+    let three = [round(0, 1, 2).to_vec(), late(20, 2, 1), late(40, 1, 2), round(60, 1, 2).to_vec()]
+        .concat();
+    check(
+        &three,
+        expect![[r#"
+            1 3 waits 40 0: Point(1)
+            1 4 changes 40 17179869186 1: Turn(0)
+            1 5 changes 80 1 1: Lock(0, 5)
+            2 7 waits 40 0: Point(1)
+            2 8 changes 40 8589934592 1: Turn(0)
+            2 9 changes 80 1 1: Lock(0, 9)
+            1 11 changes 80 1 5000: Lock(0, 11)
+            1 23 waits 40 20: Point(13)
+            1 24 changes 40 17179869186 1: Turn(12)
+            1 25 changes 80 1 1: Lock(0, 17)
+            2 27 waits 40 20: Point(13)
+            2 28 changes 40 8589934592 1: Turn(12)
+            2 29 changes 80 1 1: Lock(0, 21)
+            2 31 changes 80 1 5000: Lock(0, 23)
+            2 43 waits 40 40: Point(25)
+            2 44 changes 40 17179869186 1: Turn(24)
+            2 45 changes 80 1 1: Lock(0, 29)
+            1 47 waits 40 40: Point(25)
+            1 48 changes 40 8589934592 1: Turn(24)
+            1 49 changes 80 1 1: Lock(0, 33)
+            1 51 changes 80 1 5000: Lock(0, 35)
+            1 63 waits 40 60: Point(37)
+            1 64 changes 40 17179869186 1: Turn(36)
+            1 65 changes 80 1 1: Lock(0, 41)
+            2 67 waits 40 60: Point(37)
+            2 68 changes 40 8589934592 1: Turn(36)
+            2 69 changes 80 1 1: Lock(0, 45)
+            1 71 changes 80 1 5000: Lock(0, 47)
+            [] Found { waits: 8, by_tasks: 8, at_barriers: 0, at_counts: 0, taken: 8, for_locks: 0, locked: 12, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
 /// What a thread of a small program does next.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Post(usize),
     Wait(usize),
     Signal(usize),
+    Broadcast(usize),
     WaitsForSignal(usize),
     Meets,
 }
@@ -283,6 +441,10 @@ struct Run {
     /// By thread.
     stands: Vec<Option<Stands>>,
     came: usize,
+    /// By condition variable: what those look for who wait there.
+    items: [u32; 2],
+    /// By thread: whether it has something to do with what it found.
+    works: Vec<bool>,
     /// Whether some threads only give.
     parts: bool,
     /// By meeting that is over: how many of those whom it woke have returned.
@@ -301,14 +463,16 @@ impl Run {
             words: [1, 0, 0, 0, 0].map(|n| (n, None, VecDeque::new())),
             stands: vec![None; threads],
             came: 0,
+            items: [0; 2],
+            works: vec![false; threads],
             parts,
             met: Vec::new(),
         }
     }
     fn row(&mut self, task: u32, order: u64, of: (Kind, u32), word: usize, arg: u64) {
         let pages = 64 + 16 * word as u64;
-        let row =
-            Row { kind: of.0, task, insns: 1, page: order, pages, reads: of.1, writes: 0, arg };
+        let insns = if std::mem::take(&mut self.works[task as usize]) { 5000 } else { 1 };
+        let row = Row { kind: of.0, task, insns, page: order, pages, reads: of.1, writes: 0, arg };
         self.rows.push(row);
     }
     fn number(&mut self) -> u64 {
@@ -358,7 +522,10 @@ impl Run {
             self.row(task, order, (Kind::Block, Block::Futex as u32), at, began);
             match at {
                 0 | 1 => self.take(task, at),
-                2 | 3 => self.change(task, at, -2),
+                2 | 3 => {
+                    self.change(task, at, -2);
+                    self.look(task, at);
+                }
                 _ => *self.met.last_mut().expect("a meeting") += 1,
             }
             return;
@@ -379,7 +546,10 @@ impl Run {
                 }
             }
             Does::Wait(semaphore) => self.take(task, semaphore),
-            Does::Signal(condition) if self.words[condition].2.is_empty() => {
+            Does::Signal(condition) | Does::Broadcast(condition)
+                if self.words[condition].2.is_empty() =>
+            {
+                self.items[condition - 2] += 1;
                 // Its group is over; it begins anew at 0, which nobody sees.
                 if self.words[condition].0 == 0 {
                     self.change(task, condition, 1);
@@ -387,10 +557,17 @@ impl Run {
                 }
             }
             Does::Signal(condition) => {
+                self.items[condition - 2] += 1;
                 self.change(task, condition, 2);
                 self.wake(task, condition, 1);
             }
-            Does::WaitsForSignal(condition) => self.stand(task, condition),
+            Does::Broadcast(condition) => {
+                self.items[condition - 2] += 1;
+                let waiting = self.words[condition].2.len();
+                self.change(task, condition, 2 * waiting as i32);
+                self.wake(task, condition, waiting);
+            }
+            Does::WaitsForSignal(condition) => self.look(task, condition),
             // Who has been woken has to go before there is another round.
             Does::Meets if self.stands.iter().flatten().any(|s| s.at == BARRIER && s.woken) => {}
             Does::Meets if self.came + 1 < self.stands.len() => {
@@ -402,6 +579,16 @@ impl Run {
                 self.met.push(0);
                 self.change(task, BARRIER, self.stands.len() as i32);
                 self.wake(task, BARRIER, usize::MAX);
+            }
+        }
+    }
+    /// Takes what it looks for, or waits.
+    fn look(&mut self, task: u32, condition: usize) {
+        match &mut self.items[condition - 2] {
+            0 => self.stand(task, condition),
+            items => {
+                *items -= 1;
+                self.works[task as usize] = true;
             }
         }
     }
@@ -449,7 +636,7 @@ fn replay(
                     }
                     at.is_some() || owes
                 }
-                After::Post(count, more) => {
+                After::Post(count, more) | After::Broadcast(count, more) => {
                     let owed = &mut owed[count as usize];
                     let paid = more.min(*owed);
                     *owed -= paid;
@@ -495,14 +682,15 @@ fn does() -> impl Strategy<Value = Does> {
     prop_oneof![
         3 => (0usize..2).prop_map(Does::Post),
         2 => (0usize..2).prop_map(Does::Wait),
-        3 => (2usize..4).prop_map(Does::Signal),
+        2 => (2usize..4).prop_map(Does::Signal),
+        2 => (2usize..4).prop_map(Does::Broadcast),
         2 => (2usize..4).prop_map(Does::WaitsForSignal),
         1 => Just(Does::Meets),
     ]
 }
 
-/// A program of threads: who has a turn, and what it does then. Where each has its part, two give
-/// and the others take.
+/// A program of threads: who has a turn, and what it does then. Where each has its part, one gives
+/// and the others take, and nobody meets.
 fn program() -> impl Strategy<Value = (usize, bool, Vec<(u32, Does)>)> {
     let steps = prop::collection::vec((0u32..4, does()), 0..300);
     (2usize..5, any::<bool>(), steps).prop_map(|(threads, parts, mut steps)| {
@@ -512,8 +700,10 @@ fn program() -> impl Strategy<Value = (usize, bool, Vec<(u32, Does)>)> {
             *does = match *does {
                 Does::Post(s) | Does::Wait(s) if parts && gives => Does::Post(s),
                 Does::Post(s) | Does::Wait(s) if parts => Does::Wait(s),
-                Does::Signal(c) | Does::WaitsForSignal(c) if parts && gives => Does::Signal(c),
-                Does::Signal(c) | Does::WaitsForSignal(c) if parts => Does::WaitsForSignal(c),
+                Does::Meets if parts && gives => Does::Broadcast(2),
+                Does::Meets if parts => Does::WaitsForSignal(2),
+                Does::WaitsForSignal(c) if parts && gives => Does::Signal(c),
+                Does::Signal(c) | Does::Broadcast(c) if parts && !gives => Does::WaitsForSignal(c),
                 other => other,
             };
         }
@@ -558,7 +748,7 @@ proptest! {
         // What is taken has been given once.
         let mut sums: Vec<i64> = counts.iter().map(|c| c.first as i64).collect();
         for after in &after {
-            if let After::Post(count, more) = *after {
+            if let After::Post(count, more) | After::Broadcast(count, more) = *after {
                 sums[count as usize] += i64::from(more);
             }
             if let After::Take(count, less) = *after {
@@ -579,14 +769,16 @@ fn threads_meet_and_take() {
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    let (mut met, mut at_counts, mut waits) = (0, 0, 0);
+    let (mut met, mut at_counts, mut waits, mut broadcasts) = (0, 0, 0, 0);
     for _ in 0..100 {
         let program = program().new_tree(&mut runner).expect("a program").current();
-        let found = resolved(&program).3;
+        let (_, after, _, found) = resolved(&program);
+        broadcasts += after.iter().filter(|a| matches!(a, After::Broadcast(..))).count();
         met += found.at_barriers;
         at_counts += found.at_counts;
         waits += found.waits;
     }
-    expect!["251 waits, 49 at barriers, 146 at counts"]
-        .assert_eq(&format!("{waits} waits, {met} at barriers, {at_counts} at counts"));
+    expect!["524 waits, 136 at barriers, 333 at counts, 16 broadcasts"].assert_eq(&format!(
+        "{waits} waits, {met} at barriers, {at_counts} at counts, {broadcasts} broadcasts"
+    ));
 }
