@@ -41,7 +41,9 @@ use crate::task::{Deadline, Entered, Looked, Task};
 use crate::words::{Change, WORDS};
 use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
-use homenode_trace::waits::{ADDRESS_BITS, Block, DISK, LOOKED, READS_ONLY, Release, SHARED, Spin};
+use homenode_trace::waits::{
+    ADDRESS_BITS, Block, DISK, LOOKED, NETWORK, READS_ONLY, Release, SHARED, Spin,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex;
@@ -694,6 +696,12 @@ impl Task {
             }
             libc::SYS_connect if !failed || result == -i64::from(libc::EINPROGRESS) => {
                 self.connected(a[0] as i32, order);
+                // SAFETY: the kernel has just read the address.
+                let family = unsafe { value::<u16>(a[1]) }.map(i32::from);
+                let internet = [libc::AF_INET, libc::AF_INET6].map(Some).contains(&family);
+                if internet && !failed {
+                    self.wait(Block::Outside, NETWORK, clock() - at);
+                }
             }
             libc::SYS_accept | libc::SYS_accept4 if !failed => {
                 self.accepted(a[0] as i32, result as i32, entered);

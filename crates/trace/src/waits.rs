@@ -113,8 +113,8 @@ homenode_core::named! {
         ReadyTimeout => "ready-timeout",
         /// A child that has its parent's memory until it runs a program or ends: task `arg`.
         Child => "child",
-        /// Something outside of the program, for `arg` nanoseconds: a device, or the [`DISK`]. The
-        /// lowest bit of a device's number is [`LOOKED`].
+        /// Something outside of the program, for `arg` nanoseconds: a device, the [`DISK`], or the
+        /// [`NETWORK`]. The lowest bit of a device's number is [`LOOKED`].
         Outside => "outside",
         /// The end of the thread that clears the word, which has been before.
         Cleared => "cleared",
@@ -186,6 +186,8 @@ pub const LOOKED: u64 = 1;
 const SPREAD: u64 = 16;
 /// The object of [`Block::Outside`] where a task waits until all is written.
 pub const DISK: u64 = SHARED;
+/// The same where a task connects to an address of the internet.
+pub const NETWORK: u64 = SHARED | 2;
 /// An object's number says that other address spaces know it by the same.
 pub const SHARED: u64 = 1 << 63;
 /// Low bits of [`Release::Requeue`]'s `arg` that are an address.

@@ -20,7 +20,7 @@
 //! Source: specs/waits.md#outside
 
 use homenode_trace::Kind;
-use homenode_trace::waits::{Block, DISK, LOOKED, Release};
+use homenode_trace::waits::{Block, DISK, LOOKED, NETWORK, Release};
 use homenode_trace::wire::WireRow;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -44,6 +44,8 @@ enum Of {
     Device,
     /// So is each call that waits until all is written.
     Disk,
+    /// And each that connects over it.
+    Network,
 }
 
 /// Waits at one object, natively.
@@ -162,6 +164,7 @@ impl Twin {
             Some(Block::Outside) => {
                 let (of, by) = match w.pages {
                     DISK => (Of::Disk, 1),
+                    NETWORK => (Of::Network, 1),
                     device => (Of::Device, u64::from(device & LOOKED == 0)),
                 };
                 let native = self.take(of, w.pages & !LOOKED, by).filter(|_| w.arg > 0);
@@ -247,11 +250,13 @@ enum Does {
     Epoll,
     /// It waits until all is written.
     Sync,
+    /// It connects to the address that its second argument is.
+    Connect,
 }
 
 /// The calls that the recorder has rows for.
 #[cfg(target_arch = "x86_64")]
-const CALLS: [(i64, Does); 19] = [
+const CALLS: [(i64, Does); 20] = [
     (libc::SYS_read, Does::Read),
     (libc::SYS_readv, Does::Read),
     (libc::SYS_recvfrom, Does::Read),
@@ -271,6 +276,7 @@ const CALLS: [(i64, Does); 19] = [
     (libc::SYS_syncfs, Does::Sync),
     (libc::SYS_msync, Does::Sync),
     (libc::SYS_sync_file_range, Does::Sync),
+    (libc::SYS_connect, Does::Connect),
 ];
 /// Programs are recorded on x86-64 only.
 #[cfg(not(target_arch = "x86_64"))]
@@ -376,6 +382,14 @@ impl Calls {
         let mut add = |of, waited, by| outside.call(numbers, of, waited, by);
         let (of, by) = match call.does {
             Does::Sync => ((Of::Disk, 0), 1),
+            // Who connects to a local socket waits for another task, if at all.
+            Does::Connect => {
+                let family = memory(tid, call.args[1]).map(u16::from_ne_bytes).map(i32::from);
+                match family {
+                    Some(libc::AF_INET | libc::AF_INET6) => ((Of::Network, 0), 1),
+                    _ => return,
+                }
+            }
             Does::Read | Does::Accept => {
                 let Some(of) = object(tid, call.args[0]) else { return };
                 let by = match (call.does, of.0) {

@@ -742,6 +742,38 @@ fn accepted_sockets_know_their_peers() {
     .assert_eq(&(said.join("\n") + "\n"));
 }
 
+/// How long a connect took is told where it went over a network, and has not failed.
+#[test]
+fn who_connects_over_the_internet_waits_for_what_is_outside() {
+    use std::net::{TcpListener, TcpStream};
+    let net = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let over = TcpStream::connect(net.local_addr().expect("its address")).expect("connected");
+    let fd = over.as_raw_fd() as u64;
+    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].map(|f| [f as u16; 8]);
+    let [four, six, local] = families.each_ref().map(|family| family.as_ptr() as u64);
+    let mut r = Rig::new();
+    make(
+        &mut r,
+        &[
+            (libc::SYS_connect, &[fd, four, 16], 0),
+            (libc::SYS_connect, &[fd, six, 16], 0),
+            (libc::SYS_connect, &[fd, local, 16], 0),
+            (libc::SYS_connect, &[fd, four, 16], -i64::from(libc::EINPROGRESS)),
+            (libc::SYS_connect, &[fd, four, 16], -i64::from(libc::ECONNREFUSED)),
+        ],
+    );
+    let said = points(&mut r);
+    let waits: Vec<&str> = said
+        .lines()
+        .filter(|l| l.contains("wait"))
+        .map(|l| l.split(',').next().unwrap_or(l))
+        .collect();
+    expect![[r#"
+        2: wait outside of object 2
+        4: wait outside of object 2"#]]
+    .assert_eq(&waits.join("\n"));
+}
+
 #[test]
 fn children_that_borrow_memory_and_threads_that_clear_a_word() {
     let thread = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_CHILD_CLEARTID;

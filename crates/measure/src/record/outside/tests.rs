@@ -111,6 +111,8 @@ fn devices_and_disks_are_waited_for_call_by_call() {
         (Of::Device, 2, 10, 1),
         (Of::Disk, 0, 20, 1),
         (Of::Disk, 0, 7000, 1),
+        (Of::Network, 0, 20_000, 1),
+        (Of::Network, 0, 30, 1),
     ]);
     let outside = |object, ns| block(Block::Outside, object, ns);
     let rows = [
@@ -121,9 +123,11 @@ fn devices_and_disks_are_waited_for_call_by_call() {
         outside(device(2), 10),
         outside(DISK, 4_000_000),
         outside(DISK, 10),
+        outside(NETWORK, 2_000_000),
+        outside(NETWORK, 5_000_000),
     ];
     let ms = |n: u64| Some((n * 1_000_000, 0));
-    let expected = [ms(3), None, ms(9), None, None, ms(7)];
+    let expected = [ms(3), None, ms(9), None, None, ms(7), ms(20), None];
     assert_eq!(timed(&mut Twin::new(Some(native)), &rows), expected);
 }
 
