@@ -583,7 +583,6 @@ impl Scheduler {
         if self.balance.due(&self.domains, cpu, jiffies) {
             let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: true };
             self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Idle, jiffies);
-            self.scan_budgets();
         }
         true
     }
@@ -604,7 +603,6 @@ impl Scheduler {
         if due {
             let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: false };
             self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Busy, jiffies);
-            self.scan_budgets();
         }
         (kick, self.q.looked)
     }
@@ -613,16 +611,6 @@ impl Scheduler {
         let jiffies = self.q.jiffies();
         let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: true };
         self.balance.kicked(&self.domains, &mut seen, cpu, jiffies);
-        self.scan_budgets();
-    }
-    /// How far wake-ups may look for an idle CPU, as balancing has found it.
-    fn scan_budgets(&mut self) {
-        for (llc, state) in self.balance.llcs.iter().enumerate() {
-            let first = self.domains.llc_span(llc).iter().next().unwrap_or(0);
-            if let Some(shared) = self.q.wake.layout().llc(first as u32) {
-                self.q.wake.set_nr_idle_scan(shared, state.nr_idle_scan);
-            }
-        }
     }
     /// A CPU's running task has been put back to be pushed away to another CPU: what that took,
     /// in nanoseconds.

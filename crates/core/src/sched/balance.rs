@@ -127,6 +127,9 @@ pub struct Outcome {
     pub active: Option<usize>,
     /// CPUs that were looked at: what the balancing costs grows with them.
     pub scanned: u32,
+    /// How many CPUs of this one's last-level cache a wake-up may look at from now on, where that was found
+    /// ([`Llc::nr_idle_scan`]).
+    pub idle_scan: Option<u32>,
 }
 
 /// Run queues, tasks and clocks, as balancing asks for them and changes them.

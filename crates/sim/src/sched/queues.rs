@@ -731,6 +731,10 @@ impl balance::Queues for Seen<'_> {
     fn balanced(&mut self, cpu: usize, level: usize, idle: IdleType, o: &Outcome) {
         let slot = self.domains.slot(cpu, level);
         self.queues.counters.balanced(slot, idle, o);
+        let wake = &mut self.queues.wake;
+        if let (Some(most), Some(shared)) = (o.idle_scan, wake.layout().llc(cpu as u32)) {
+            wake.set_nr_idle_scan(shared, most);
+        }
     }
     fn push(&mut self, from: usize, _to: usize) {
         self.queues.pushes.push(from);

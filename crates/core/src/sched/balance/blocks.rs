@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! CPUs    0 … 15   16 … 31   …   240 … 255  256 …
-//! blocks  ╰─ 16 ─╯ ╰─ 16 ─╯      ╰── 16 ──╯          summed up anew where a CPU has changed
-//! wide    ╰──────────── 256 ──────────────╯          its blocks' sums, less what one was, with what it is
+//! blocks  ╰─ 16 ─╯ ╰─ 16 ─╯      ╰── 16 ──╯
+//! wide    ╰──────────── 256 ──────────────╯
 //! ```
+//!
+//! A CPU that has changed counts in both with what it is now, less what it was when it was looked at last: so what
+//! it takes to be up to date grows with the CPUs that have changed, and not with those that lie beside them.
 //!
 //! Source: specs/sched-balance.md#busiest: they are the sums that it asks for.
 
@@ -37,12 +40,12 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// That of a whole block.
-    fn of_block(f: &Facts<'_>, block: usize) -> Self {
-        let mut all = Self::default();
-        let end = f.figures.len().min((block + 1) * BLOCK);
-        (block * BLOCK..end).for_each(|cpu| all.add_cpu(f, cpu));
-        all
+    /// That of one CPU.
+    #[inline]
+    fn of_cpu(f: &Facts<'_>, cpu: usize) -> Self {
+        let mut one = Self::default();
+        one.add_cpu(f, cpu);
+        one
     }
     /// One CPU more.
     #[inline(always)]
@@ -105,8 +108,11 @@ impl Sum {
 pub struct Blocks {
     blocks: Vec<Sum>,
     wide: Vec<Sum>,
-    /// A bit for each block of which a CPU has changed since it was summed up.
-    stale: Vec<u64>,
+    /// By CPU: what the sums have of it.
+    counted: Vec<Sum>,
+    /// CPUs that have changed since they were counted, and a bit for each of them.
+    changed: Vec<u32>,
+    is_changed: Vec<u64>,
 }
 
 impl Blocks {
@@ -114,39 +120,51 @@ impl Blocks {
     #[must_use]
     pub fn new(cpus: usize) -> Self {
         let blocks = cpus.div_ceil(BLOCK);
-        let mut stale = vec![u64::MAX; blocks.div_ceil(64)];
-        if let (Some(last), 1..) = (stale.last_mut(), blocks % 64) {
-            *last = (1 << (blocks % 64)) - 1;
-        }
-        Self {
+        let mut all = Self {
             blocks: vec![Sum::default(); blocks],
             wide: vec![Sum::default(); blocks.div_ceil(IN_WIDE)],
-            stale,
-        }
+            counted: vec![Sum::default(); cpus],
+            changed: Vec::with_capacity(cpus),
+            is_changed: vec![0; cpus.div_ceil(64)],
+        };
+        (0..cpus).for_each(|cpu| all.change(cpu));
+        all
     }
     /// Figures of a CPU change, or whether it is idle.
     #[inline]
     pub fn change(&mut self, cpu: usize) {
-        self.stale[cpu / (64 * BLOCK)] |= 1 << (cpu / BLOCK % 64);
+        let (word, bit) = (&mut self.is_changed[cpu / 64], 1 << (cpu % 64));
+        if *word & bit == 0 {
+            *word |= bit;
+            self.changed.push(cpu as u32);
+        }
     }
-    /// Sums up what has changed.
+    /// Counts what has changed.
     pub fn sum_up(&mut self, f: &Facts<'_>) {
-        for (word, stale) in self.stale.iter_mut().enumerate() {
-            while *stale != 0 {
-                let block = word * 64 + stale.trailing_zeros() as usize;
-                *stale &= *stale - 1;
-                let sum = Sum::of_block(f, block);
-                let before = std::mem::replace(&mut self.blocks[block], sum);
-                let wide = &mut self.wide[block / IN_WIDE];
-                wide.add(&sum);
-                wide.take_off(&before);
+        for &cpu in &self.changed {
+            let cpu = cpu as usize;
+            self.is_changed[cpu / 64] &= !(1 << (cpu % 64));
+            let now = Sum::of_cpu(f, cpu);
+            let before = std::mem::replace(&mut self.counted[cpu], now);
+            for sum in [&mut self.blocks[cpu / BLOCK], &mut self.wide[cpu / (BLOCK * IN_WIDE)]] {
+                sum.add(&now);
+                sum.take_off(&before);
             }
         }
+        self.changed.clear();
     }
     /// The sum of a block.
     #[inline]
     pub(super) fn get(&self, block: usize) -> Option<&Sum> {
         self.blocks.get(block)
+    }
+    /// The sum of the block that a rising list of CPUs begins with, if all of it is in there.
+    #[inline]
+    pub(super) fn whole(&self, cpus: &[u16]) -> Option<&Sum> {
+        let first = usize::from(*cpus.first()?);
+        // They rise: so many from the first to the last are all of them.
+        let whole = first % BLOCK == 0 && usize::from(*cpus.get(BLOCK - 1)?) == first + BLOCK - 1;
+        whole.then(|| &self.blocks[first / BLOCK])
     }
     /// Adds up a set of CPUs.
     pub(super) fn sum_of_span(&self, span: Span<'_>, f: &Facts<'_>, all: &mut Sum) {

@@ -162,6 +162,8 @@ pub(super) struct Env<'d> {
     /// The balancing has excluded CPUs.
     pub(super) masked: bool,
     pub(super) scanned: u32,
+    /// See [`super::Outcome::idle_scan`].
+    pub(super) idle_scan: Option<u32>,
 }
 
 impl<'d> Env<'d> {
@@ -186,7 +188,13 @@ impl<'d> Env<'d> {
             numa: NumaClass::All,
             masked: false,
             scanned: 0,
+            idle_scan: None,
         }
+    }
+    /// Whether it is of so many CPUs that they are summed up by blocks.
+    #[inline]
+    pub(super) fn is_of_many(&self) -> bool {
+        self.domain.weight >= MANY
     }
 }
 
@@ -417,7 +425,7 @@ impl<'d> Env<'d> {
     /// Source: specs/sched-balance.md#busiest.
     pub(super) fn sums(&mut self, b: &mut Balance, q: &mut impl Queues) -> Sums<'d> {
         let d = self.d;
-        let many = self.domain.weight >= MANY;
+        let many = self.is_of_many();
         if many {
             q.sum_up();
         }
@@ -493,7 +501,9 @@ impl<'d> Env<'d> {
             && self.domain.weight == d.llc_size(self.dst)
         {
             if let Some(llc) = d.llc(self.dst) {
-                b.llcs[llc].utilised(sum_util, self.domain.weight, self.domain.imbalance_pct);
+                let llc = &mut b.llcs[llc];
+                llc.utilised(sum_util, self.domain.weight, self.domain.imbalance_pct);
+                self.idle_scan = Some(llc.nr_idle_scan);
             }
         }
         sums

@@ -98,7 +98,7 @@ impl Balance {
         let mut o = Outcome::default();
         let mut pins = Pins::default();
         let end = self.attempt(&mut e, q, &mut o, &mut pins, parent);
-        o.scanned = e.scanned;
+        (o.scanned, o.idle_scan) = (e.scanned, e.idle_scan);
         let state = &mut self.levels[slot];
         match end {
             End::Unbalanced => return o,
@@ -144,7 +144,8 @@ impl Balance {
                 return End::Balanced;
             };
             let f = q.facts();
-            let Some(src) = e.find_src_queue(self, &f, group) else {
+            let blocks = if e.is_of_many() { q.blocks() } else { None };
+            let Some(src) = e.find_src_queue(self, (&f, blocks), group) else {
                 o.nobusyq = true;
                 return End::Balanced;
             };

@@ -2,7 +2,7 @@
 
 use super::super::domain::{Flags, Group};
 use super::group::{Env, NumaClass, capacity_greater, reduced};
-use super::{Balance, Facts, Knobs, Migration};
+use super::{BLOCK, Balance, Blocks, Facts, Knobs, Migration};
 
 crate::named! {
     /// What NUMA balancing thinks of a move.
@@ -193,11 +193,13 @@ pub fn verdict(c: &Candidate, pull: &Pull, knobs: &Knobs) -> Result<Take, Refusa
 impl Env<'_> {
     /// The queue of a group that tasks are pulled from.
     ///
+    /// * `blocks` – those of [`Facts`] as they are now, where the level is one of many CPUs.
+    ///
     /// Source: specs/sched-balance.md#busiest-queue.
     pub(super) fn find_src_queue(
         &mut self,
         b: &Balance,
-        f: &Facts<'_>,
+        (f, blocks): (&Facts<'_>, Option<&Blocks>),
         group: &Group,
     ) -> Option<usize> {
         let d = self.d;
@@ -207,8 +209,18 @@ impl Env<'_> {
         let (mut most_load, mut its_capacity, mut most, mut most_tasks) = (0u64, 1u64, 0u64, 0u32);
         let members = d.members(group);
         self.scanned += members.len() as u32;
-        for &cpu in members {
+        let blocks = blocks.filter(|_| !self.masked);
+        let mut at = 0;
+        while let Some(&cpu) = members.get(at) {
             let cpu = usize::from(cpu);
+            if let Some(block) = blocks.and_then(|blocks| blocks.whole(&members[at..]))
+                && (block.h_nr_queued == 0
+                    || block.crowded == 0 && self.needs_several(most_tasks > 0))
+            {
+                at += BLOCK;
+                continue;
+            }
+            at += 1;
             if !self.considers(&b.mask, cpu) {
                 continue;
             }
@@ -261,5 +273,17 @@ impl Env<'_> {
             }
         }
         busiest
+    }
+
+    /// Whether only a queue of several tasks can be the one that is looked for.
+    ///
+    /// * `found` – there has been one that has a task.
+    #[inline]
+    fn needs_several(&self, found: bool) -> bool {
+        match self.migration {
+            Migration::Util => true,
+            Migration::Task => found,
+            Migration::Load | Migration::Misfit => false,
+        }
     }
 }
