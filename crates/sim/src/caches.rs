@@ -40,6 +40,7 @@ impl Caches {
 
 /// What a task uses over and over, and where it is warm.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Footprint {
     /// Bytes that it uses now; 0: none that count.
     pub(crate) bytes: u64,

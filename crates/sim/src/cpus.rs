@@ -358,6 +358,10 @@ impl Cpus {
     /// The sibling of a CPU of that number, from 0 on, if siblings slow each other.
     #[inline]
     pub(crate) fn sibling(&self, cpu: usize, number: usize) -> Option<usize> {
+        // Most machines' don't: then nothing of a CPU is looked at.
+        if self.shared == UNSHARED {
+            return None;
+        }
         self.siblings[cpu].get(number).map(|&s| s as usize)
     }
     /// What a CPU's speed would be made of now, if it is not what it computes at.

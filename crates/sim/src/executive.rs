@@ -158,10 +158,12 @@ impl Simulation {
     /// one after that does: a turn is too short for one thing that says where the other lies.
     #[inline]
     fn fetch_next(&mut self, cpu: usize) {
-        if let Some((_, next)) = self.cpus.others_behind(cpu)
-            && next as usize != self.fetched
-        {
-            self.fetch(next as usize);
+        if let Some((_, next)) = self.cpus.others_behind(cpu) {
+            if next as usize != self.fetched {
+                self.fetch(next as usize);
+            } else {
+                self.sched.idle.fetch_further(next as usize);
+            }
         }
         self.fetched = usize::MAX;
         if self.cpus.are_many()
@@ -189,9 +191,8 @@ impl Simulation {
             prefetch_at(self.kernel.running.as_ptr().wrapping_add(cpu));
             self.sched.q.fetch(task);
             self.sched.fetch_cpu(cpu);
-            if let Some(program) = &self.programs[task] {
-                program.fetch();
-            }
+            prefetch_value(program, 5 * 64);
+            prefetch_at(&raw const self.programs[task]);
         }
         task
     }
@@ -199,14 +200,17 @@ impl Simulation {
     /// host's caches when its time comes.
     #[inline]
     fn fetch_sleeper(&self, id: usize) {
-        prefetch_value((&raw const self.tasks[id]).addr(), 3 * 64);
+        prefetch_value((&raw const self.tasks[id]).addr(), 2 * 64);
         prefetch_at(&raw const self.kernel.numa[id].node);
         self.sched.q.fetch(id);
         // Where it is most likely to go. The task itself is not here yet to be asked.
         if let Some(&cpu) = self.last_cpu.get(id) {
-            let runs = self.cpus.fetch(cpu as usize).task;
+            let Near { task: runs, program, .. } = self.cpus.fetch(cpu as usize);
             self.sched.q.fetch_running(runs as usize);
             self.sched.fetch_cpu(cpu as usize);
+            // Who runs there may be cut.
+            prefetch_value((&raw const self.tasks[runs as usize]).addr(), 64);
+            prefetch_value(program, 5 * 64);
         }
         if let Some(program) = &self.programs[id] {
             program.fetch();

@@ -358,7 +358,7 @@ impl Simulation {
                 continue;
             }
             let number = all.iter().filter(|v| v.process == task.process).count();
-            let steal_ns = self.sched.q.counters.infos[id].run_delay;
+            let steal_ns = self.sched.q.counters.info(id).run_delay;
             let ran_ps = self.ran_until_now(id);
             all.push(Vcpu { process: task.process, number, ran_ps, steal_ns });
         }

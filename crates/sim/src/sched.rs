@@ -36,7 +36,7 @@ use wasted::Wasted;
 
 use crate::kernel::{Kernel, TICK};
 use crate::random::Stream;
-use crate::table::prefetch_value;
+use crate::table::{prefetch_at, prefetch_value};
 use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Model, RecentCpu, SchedPolicy, Wakeups};
@@ -373,12 +373,21 @@ impl Scheduler {
             prefetch_value(address, bytes);
         }
         self.idle.fetch(cpu);
+        self.q.fetch_place(cpu);
+        self.q.fetch_figures(cpu);
         prefetch_value((&raw const self.balance.cpus[cpu]).addr(), size_of::<balance::CpuState>());
+        self.q.counters.fetch_cpu(cpu);
         // Who runs out of tasks looks for one level by level, from the lowest.
-        if self.domains.levels(cpu) > 0 {
+        let levels = self.domains.levels(cpu);
+        if levels > 0 {
             let lowest = self.domains.slot(cpu, 0);
-            prefetch_value((&raw const self.balance.levels[lowest]).addr(), 2 * 64);
-            self.q.counters.fetch_cpu(cpu, lowest);
+            for address in self.domains.addresses(cpu, lowest) {
+                prefetch_at(address as *const u8);
+            }
+            // They begin anywhere in a line.
+            let bytes = levels * size_of::<balance::Level>() + 63;
+            prefetch_value((&raw const self.balance.levels[lowest]).addr(), bytes);
+            (lowest..lowest + levels).for_each(|slot| self.q.counters.fetch_level(slot));
         }
     }
     /// Whether a CPU is to look for who runs next.

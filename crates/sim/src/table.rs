@@ -66,11 +66,15 @@ pub(crate) fn prefetch_at<T>(address: *const T) {
     let _ = address;
 }
 
-/// The same for a value of so many bytes, as far as it matters.
-#[inline]
+/// The same for a value of so many bytes, as far as it matters. Where they are known beforehand it is an instruction a
+/// line.
+#[inline(always)]
 pub(crate) fn prefetch_value(address: usize, bytes: usize) {
     const LINE: usize = 64;
-    for offset in (0..bytes.min(10 * LINE)).step_by(LINE) {
+    const MOST: usize = 10 * LINE;
+    let mut offset = 0;
+    while offset < bytes && offset < MOST {
         prefetch_at((address + offset) as *const u8);
+        offset += LINE;
     }
 }

@@ -120,8 +120,8 @@ pub(crate) enum Why {
     System,
 }
 
-/// A task: a thread of a program, or a daemon. What each turn looks at comes first, in one
-/// line of the host's cache.
+/// A task: a thread of a program, or a daemon. What each turn looks at comes first, in one line of the host's cache;
+/// what waking and leaving look at is the second.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Task {
@@ -135,20 +135,23 @@ pub(crate) struct Task {
     pub(crate) run: Run,
     /// It may not run where it is any more, and goes there.
     pub(crate) leaves_to: Option<usize>,
-    /// The program that it belongs to; `usize::MAX` for daemons, as is `space`.
-    pub(crate) process: usize,
-    pub(crate) space: usize,
     pub(crate) kind: Kind,
-    /// Whether it is on its CPU's queue: what stops stays there until its clock.
-    pub(crate) on_queue: bool,
-    /// When its CPU has switched to another, the last time that it went to sleep.
-    pub(crate) off_cpu: u64,
     /// Who has seen to that it leaves its CPU, and waits until it has gone.
     pub(crate) leaves_for: Option<usize>,
+    /// Its address space; `usize::MAX` for daemons, as is `process`.
+    pub(crate) space: usize,
+    /// When its CPU has switched to another, the last time that it went to sleep.
+    pub(crate) off_cpu: u64,
     /// The slot of its timer.
     pub(crate) timer: u32,
     /// The timer wakes it, instead of asking its program.
     pub(crate) timer_wakes: bool,
+    /// Whether it is on its CPU's queue: what stops stays there until its clock.
+    pub(crate) on_queue: bool,
+    /// What its computing uses: how much, with which the second line ends, and where that is.
+    pub(crate) footprint: Footprint,
+    /// The program that it belongs to.
+    pub(crate) process: usize,
     pub(crate) parent: Option<usize>,
     pub(crate) children: usize,
     /// Tasks that wait for this one's end.
@@ -156,9 +159,9 @@ pub(crate) struct Task {
     pub(crate) started: u64,
     pub(crate) ended: u64,
     pub(crate) killed: Option<Fatal>,
-    /// What its computing uses.
-    pub(crate) footprint: Footprint,
 }
+
+const _: () = assert!(std::mem::offset_of!(Task, footprint) == 2 * 64 - 8, "two lines");
 
 impl Task {
     /// The task whose end this one waits for.

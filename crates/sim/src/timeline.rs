@@ -60,6 +60,11 @@ impl Heap {
     pub(crate) fn first(&self) -> Option<(u128, u32)> {
         self.entries.first().map(|&e| split(e))
     }
+    /// Slots of the entries of which one is the second.
+    #[inline]
+    fn after_first(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().skip(1).take(WIDE).map(|&entry| slot_of(entry))
+    }
     /// A slot's key, if it has one.
     pub(crate) fn key(&self, slot: u32) -> Option<u128> {
         self.entries.get(self.places[slot as usize] as usize).map(|&e| split(e).0)
@@ -391,6 +396,10 @@ impl Timeline {
         let (key, slot) = self.heap.first()?;
         self.heap.clear(slot);
         self.look();
+        // One of these is the next but one.
+        for slot in self.heap.after_first() {
+            prefetch_at(&raw const self.events[slot as usize]);
+        }
         Some(((key >> STAMP_BITS) as u64, self.events[slot as usize], slot))
     }
 }

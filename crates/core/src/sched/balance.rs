@@ -250,6 +250,7 @@ pub struct Level {
 
 /// What balancing keeps for a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
 pub struct CpuState {
     /// How long the CPU is idle on average, in ns.
     pub avg_idle: u64,

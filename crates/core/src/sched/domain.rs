@@ -375,6 +375,12 @@ impl Domains {
         debug_assert!(level < self.levels(cpu), "the CPU has fewer levels");
         self.base[cpu] as usize + level
     }
+    /// The addresses of what is looked up of a CPU, and of its levels from a slot on, for who has it fetched before.
+    #[inline]
+    pub fn addresses(&self, cpu: usize, slot: usize) -> [usize; 2] {
+        let (cpu, level) = (&raw const self.cpus[cpu], &raw const self.stacks[slot]);
+        [cpu.addr(), level.addr()]
+    }
     /// Levels of all CPUs.
     #[inline]
     pub fn slots(&self) -> usize {

@@ -967,20 +967,21 @@ impl Fair {
         average.max(estimate).min(capacity)
     }
 
-    /// The address of what is kept of a task, for who has it fetched before its turn; 0 where
+    /// The address of what is kept of a task, and its bytes, for who has it fetched before its turn; 0 where
     /// there is no such task.
     #[inline]
-    pub fn address(&self, task: u32) -> usize {
+    pub fn address(&self, task: u32) -> (usize, usize) {
         let entity = self.tasks.get(task as usize).and_then(|&e| self.entities.0.get(e as usize));
-        entity.map_or(0, |e| std::ptr::from_ref(e).addr())
+        (entity.map_or(0, |e| std::ptr::from_ref(e).addr()), size_of::<Entity>())
     }
 
-    /// Where the two halves of `cpu`'s queue lie, and their bytes, for the same.
+    /// Where the two halves of `cpu`'s queue lie, and how many bytes of each matter when a task comes or goes, for
+    /// the same.
     #[inline]
     pub fn queue_addresses(&self, cpu: usize) -> [(usize, usize); 2] {
         let (rq, queue) = (&self.rqs[cpu as u32], &self.queues[cpu as u32]);
         let (rq, queue) = (std::ptr::from_ref(rq).addr(), std::ptr::from_ref(queue).addr());
-        [(rq, size_of::<RunQueue>()), (queue, size_of::<Queue>())]
+        [(rq, size_of::<RunQueue>()), (queue, Queue::HOT)]
     }
 
     /// The address of `cpu`'s mark for reschedule, for the same.

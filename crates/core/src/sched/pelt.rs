@@ -213,8 +213,8 @@ pub struct Clock {
     idle: bool,
     idle_at: u64,
     pelt_at_idle: u64,
-    capacity: u32,
-    frequency: u32,
+    capacity: u16,
+    frequency: u16,
 }
 
 impl Default for Clock {
@@ -293,13 +293,14 @@ impl Clock {
 
     /// Sets how fast the CPU works: capacity among CPUs and frequency, each of 1024.
     pub fn set_speed(&mut self, capacity: u32, frequency: u32) {
-        self.capacity = capacity.min(1024);
-        self.frequency = frequency.min(1024);
+        self.capacity = capacity.min(1024) as u16;
+        self.frequency = frequency.min(1024) as u16;
     }
 
     /// The CPU's capacity, of 1024.
+    #[inline]
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.capacity.into()
     }
 }
 

@@ -70,7 +70,7 @@ impl Simulation {
     }
     pub(super) fn task_schedstat_text(&self, id: Id) -> String {
         self.task_behind(id).map_or_else(String::new, |task| {
-            let info = &self.sched.q.counters.infos[task];
+            let info = self.sched.q.counters.info(task);
             let run_ns = self.sched.q.fair.sum_exec_runtime(task as u32);
             TaskSchedstat { run_ns, wait_ns: info.run_delay, slices: info.pcount }.to_text()
         })

@@ -15,7 +15,7 @@ use crate::random::Stream;
 use crate::sched::Waker;
 use crate::simulation::{EMPTY_ROUND, Loaded, Plain, Simulation, Work};
 use crate::space::Holds;
-use crate::table::prefetch_at;
+use crate::table::{prefetch_at, prefetch_value};
 use crate::tasks::{On, Run, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
@@ -33,41 +33,46 @@ pub(crate) struct Steps {
     computing: Computing,
     /// The call that it is in.
     call: Option<Call>,
-    /// Calls that it has done ahead.
-    calls_ahead: CallsAhead,
-    /// It has begun its call ahead.
-    begun: Option<Begun>,
-    /// What it keeps of each step, by the step's place.
-    places: Vec<Place>,
-    ops: Vec<u32>,
-    /// How often it went back in all: a repeated step draws anew.
-    returns: u64,
-    /// Its number among the threads of all copies of its program.
-    number: u64,
-    stretch: Stretch,
-    /// The accesses of the present step, and those that have been made of them are `ops`.
-    access: Option<Access>,
-    /// Which of the process's threads this is, and of how many.
-    thread: u64,
-    threads: u64,
-    /// What the labels of its random streams begin with, and the last label.
-    label: String,
-    text: String,
-    /// The device that it waits for.
-    io: Option<(usize, Completion)>,
-    /// It has called exec, and balancing has chosen its CPU.
-    execs: bool,
     /// It has called fork and paid for it, and this child is made next.
     forks: Option<Child>,
+    ops: Vec<u32>,
+    /// What it keeps of each step, by the step's place.
+    places: Vec<Place>,
+    /// How often it went back in all: a repeated step draws anew.
+    returns: u64,
+    /// It has called exec, and balancing has chosen its CPU.
+    execs: bool,
     /// It was made to run this program, and has not called exec yet.
     runs: bool,
     /// Its program is over, and it has paid for its end.
     exits: bool,
+    /// It has begun its call ahead.
+    begun: Option<Begun>,
+    /// Calls that it has done ahead.
+    calls_ahead: CallsAhead,
+    /// The accesses of the present step, and those that have been made of them are `ops`.
+    access: Option<Box<Access>>,
+    /// The label of its last random stream, and how much of it all of them begin with.
+    label: String,
+    named: usize,
+    stretch: Stretch,
+    /// The device that it waits for.
+    io: Option<(usize, Completion)>,
+    /// Its number among the threads of all copies of its program.
+    number: u64,
+    /// Which of the process's threads this is, and of how many.
+    thread: u64,
+    threads: u64,
     /// How many children it has had run programs.
     spawned: u64,
     /// Of steps that run programs: the step's place, and the programs that are left of the round.
     left: Vec<(usize, Vec<u32>)>,
 }
+
+/// The bytes of a thread that acts look at, whatever the step is.
+const HOT: usize = 5 * 64;
+const _: () =
+    assert!(std::mem::offset_of!(Steps, stretch) < HOT, "where it stands in its operations");
 
 /// Appends a number in decimal. Each step that draws something has it in its label, and formatting takes several times
 /// as long.
@@ -113,8 +118,8 @@ impl Steps {
             at,
             thread,
             threads,
+            named: label.len(),
             label,
-            text: String::new(),
             places: vec![Place::default(); program.steps.len()],
             returns,
             access: None,
@@ -158,15 +163,14 @@ impl Steps {
 
     /// The random numbers of the step before the one that it is at.
     fn random(&mut self, seed: u64) -> Stream {
-        self.text.clear();
-        self.text.push_str(&self.label);
-        self.text.push('/');
-        push_number(&mut self.text, self.at as u64);
+        self.label.truncate(self.named);
+        self.label.push('/');
+        push_number(&mut self.label, self.at as u64);
         if self.returns > 0 {
-            self.text.push_str("/r");
-            push_number(&mut self.text, self.returns);
+            self.label.push_str("/r");
+            push_number(&mut self.label, self.returns);
         }
-        Stream::new(seed, &self.text)
+        Stream::new(seed, &self.label)
     }
 
     /// Makes the next operations, or does the next step; whether that was a step that took
@@ -271,11 +275,13 @@ impl Steps {
         }
         // A round in which nothing takes time would never come to an end.
         let empty = if last == clock { EMPTY_ROUND } else { 0 };
-        sim.tallies[id].empty_rounds += u64::from(empty > 0);
         self.places[place].rounds = (rounds + 1, clock + empty);
         self.returns += 1;
         self.at = place.saturating_sub(steps as usize);
-        sim.charge(id, empty, Why::System);
+        if empty > 0 {
+            sim.tallies[id].empty_rounds += 1;
+            sim.charge(id, empty, Why::System);
+        }
     }
     /// Does the step before the one that it is at.
     fn step(&mut self, sim: &mut Simulation, id: usize, step: &Step, program: &Arc<Loaded>) {
@@ -420,7 +426,7 @@ impl Steps {
     }
     /// The accesses of a step begin.
     fn begin(&mut self, sim: &mut Simulation, id: usize, access: Access) {
-        self.access = Some(access);
+        self.access = Some(Box::new(access));
         let clock = sim.tasks[id].clock;
         sim.tallies[id].begin_phase(self.at - 1, clock);
     }
@@ -453,7 +459,8 @@ impl Steps {
         let clock = ctx.clock;
         let child = match what {
             Child::Same => {
-                let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
+                let name = &self.label[..self.named];
+                let label = format!("{name}/fork{}", sim.tasks[id].children);
                 let child = Self::labelled(program.clone(), label, self.at, (0, 1), self.returns);
                 sim.fork_task(&mut ctx, id, Box::new(child))
             }
@@ -892,9 +899,8 @@ impl Program for Steps {
         }
     }
     fn fetch(&self) {
-        prefetch_at(&raw const self.at);
-        prefetch_at(&raw const self.ops);
-        self.stretch.fetch();
+        prefetch_value(std::ptr::from_ref(self).addr(), HOT);
+        prefetch_at(&raw const self.io);
     }
     fn fetch_pages(&self, words: &[u32]) {
         hot::fetch_first(&self.ops[self.stretch.at..], words);

@@ -5,9 +5,9 @@
 //!
 //! Source: specs/schedstats.md.
 
-use super::paid::{L2, L3, L4, Paid};
+use super::paid::{L2, L3, L4, Lines, Paid};
 use super::{Ns, Waiting};
-use crate::table::prefetch_value;
+use crate::table::{prefetch_at, prefetch_value};
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::sched::balance::{self, Outcome};
 use homenode_core::sched::domain::Domains;
@@ -16,6 +16,17 @@ use homenode_core::sched::stats::{
     CpuStats, DomainStats, IdleType, Migration, Refused, SchedInfo, Sleep, Switch, TaskStats,
     Wakeup,
 };
+
+/// What is kept of a task beside its counters, in one line of the host's cache.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct OfTask {
+    info: SchedInfo,
+    /// The run time that the counters have seen.
+    seen_ns: u64,
+    /// Who has the lines of its block.
+    lines: Lines,
+}
 
 /// All counters of a machine.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +39,8 @@ pub(crate) struct Counters {
     /// What the kernel has said of that, and when.
     pub(crate) said: Vec<(Ns, &'static str)>,
     pub(crate) tasks: Vec<TaskStats>,
-    pub(crate) infos: Vec<SchedInfo>,
+    /// By task: what else is kept of it.
+    of_tasks: Vec<OfTask>,
     pub(crate) cpus: Vec<CpuStats>,
     /// By the place that [`Domains::slot`] gives.
     pub(crate) domains: Vec<DomainStats>,
@@ -58,15 +70,41 @@ impl Counters {
     /// A task is born.
     pub(crate) fn born(&mut self) {
         self.tasks.push(TaskStats::default());
-        self.infos.push(SchedInfo::default());
-        self.paid.born();
+        self.of_tasks.push(OfTask::default());
     }
-    /// Has the counters of a CPU fetched, and of the level of that place.
+    /// What is always counted of a task.
+    pub(crate) fn info(&self, task: usize) -> &SchedInfo {
+        &self.of_tasks[task].info
+    }
+    /// Has what is counted of a task fetched.
     #[inline]
-    pub(crate) fn fetch_cpu(&self, cpu: usize, slot: usize) {
+    pub(crate) fn fetch(&self, task: usize) {
+        prefetch_at(&raw const self.of_tasks[task]);
         if self.on() {
-            prefetch_value((&raw const self.cpus[cpu]).addr(), size_of::<CpuStats>());
-            prefetch_value((&raw const self.domains[slot]).addr(), size_of::<DomainStats>());
+            prefetch_value((&raw const self.tasks[task]).addr(), size_of::<TaskStats>());
+        }
+    }
+    /// The same of one that runs, and is charged.
+    #[inline]
+    pub(crate) fn fetch_running(&self, task: usize) {
+        if self.on() {
+            prefetch_at(&raw const self.of_tasks[task]);
+            prefetch_at(&raw const self.tasks[task]);
+        }
+    }
+    /// Has the counters of a CPU fetched.
+    #[inline]
+    pub(crate) fn fetch_cpu(&self, cpu: usize) {
+        if self.on() {
+            prefetch_at(&raw const self.cpus[cpu]);
+        }
+    }
+    /// Has those of a level fetched that change as its CPU runs out of tasks.
+    #[inline]
+    pub(crate) fn fetch_level(&self, slot: usize) {
+        if self.on() {
+            let newly_idle = &self.domains[slot].lb[IdleType::NewlyIdle as usize];
+            prefetch_value(std::ptr::from_ref(newly_idle).addr(), size_of_val(newly_idle));
         }
     }
     /// A CPU begins to wake a task, or has done it.
@@ -101,7 +139,7 @@ impl Counters {
     /// A task is put on a queue while another runs, or nobody.
     pub(crate) fn queued(&mut self, task: usize, now: Ns) {
         self.required(now);
-        self.infos[task].enqueue(now);
+        self.of_tasks[task].info.enqueue(now);
         if self.on() {
             self.paid.counts(2);
             self.tasks[task].wait_start(now);
@@ -110,14 +148,14 @@ impl Counters {
     /// A task that slept is put on a CPU's queue.
     pub(crate) fn woken(&mut self, task: usize, cpu: usize, now: Ns, waited: Waiting) {
         self.required(now);
-        self.infos[task].enqueue(now);
+        self.of_tasks[task].info.enqueue(now);
         if self.on() {
             let (iowait, more) = match waited {
                 Waiting::Sleep => (false, 0),
                 Waiting::Block { iowait } => (iowait, 1 + if iowait { 2 } else { 0 }),
             };
             let by = self.paid.enqueuer(cpu);
-            self.paid.changes(by, task, L2, 7 + more);
+            self.paid.changes(by, &mut self.of_tasks[task].lines, L2, 7 + more);
             let stats = &mut self.tasks[task];
             stats.wait_start(now);
             stats.wake_enqueue(now, iowait);
@@ -128,7 +166,7 @@ impl Counters {
     ///
     /// Source: specs/schedstats.md#delayed.
     pub(crate) fn woken_delayed(&mut self, task: usize, now: Ns) {
-        self.infos[task].enqueue(now);
+        self.of_tasks[task].info.enqueue(now);
     }
     /// A task that ran waits for its CPU again.
     pub(crate) fn waits(&mut self, task: usize, now: Ns) {
@@ -142,7 +180,7 @@ impl Counters {
         if !self.on() {
             return;
         }
-        self.paid.changes(cpu, task, L2, 7);
+        self.paid.changes(cpu, &mut self.of_tasks[task].lines, L2, 7);
         let stats = &mut self.tasks[task];
         if runs {
             stats.wait_start(now);
@@ -154,11 +192,11 @@ impl Counters {
     }
     /// A task leaves its queue for real: it sleeps, or has ended.
     pub(crate) fn leaves(&mut self, task: usize, cpu: usize, now: Ns, on: Waiting, ends: bool) {
-        self.infos[task].dequeue(now, &mut self.cpus[cpu]);
+        self.of_tasks[task].info.dequeue(now, &mut self.cpus[cpu]);
         if !self.on() {
             return;
         }
-        self.paid.changes(cpu, task, L2, 2);
+        self.paid.changes(cpu, &mut self.of_tasks[task].lines, L2, 2);
         let stats = &mut self.tasks[task];
         stats.wait_end(now);
         let state = match on {
@@ -170,7 +208,7 @@ impl Counters {
     }
     /// A task is taken off a queue, to be put on another.
     pub(crate) fn taken(&mut self, task: usize, cpu: usize, now: Ns) {
-        self.infos[task].dequeue(now, &mut self.cpus[cpu]);
+        self.of_tasks[task].info.dequeue(now, &mut self.cpus[cpu]);
         if self.on() {
             self.paid.counts(2);
             self.tasks[task].wait_migrate(now);
@@ -196,11 +234,11 @@ impl Counters {
     }
     /// A task begins to run.
     pub(crate) fn arrives(&mut self, task: usize, cpu: usize, now: Ns, fair: &Fair) {
-        self.infos[task].arrive(now, &mut self.cpus[cpu]);
+        self.of_tasks[task].info.arrive(now, &mut self.cpus[cpu]);
         if self.on() {
             let light = fair.is_light(task as u32);
             let (lines, more) = if light { (L2 | L3, 1) } else { (L2, 0) };
-            self.paid.changes(cpu, task, lines, 6 + more);
+            self.paid.changes(cpu, &mut self.of_tasks[task].lines, lines, 6 + more);
             let stats = &mut self.tasks[task];
             stats.wait_end(now);
             if light {
@@ -210,14 +248,17 @@ impl Counters {
     }
     /// A task does not run any more.
     pub(crate) fn departs(&mut self, task: usize, cpu: usize, now: Ns, runnable: bool) {
-        self.infos[task].depart(now, &mut self.cpus[cpu], runnable);
+        self.of_tasks[task].info.depart(now, &mut self.cpus[cpu], runnable);
     }
-    /// So much of a task's run time, and not nothing, has been charged at once, on its CPU's queue.
-    pub(crate) fn charged(&mut self, task: usize, cpu: usize, ran: u64) {
-        if self.on() {
-            let by = self.paid.enqueuer(cpu);
-            self.paid.changes(by, task, L3, 2);
-            self.tasks[task].exec(ran);
+    /// A task has run so long in all, as far as it has been charged, on its CPU's queue.
+    #[inline]
+    pub(crate) fn charged(&mut self, task: usize, ran: u64, fair: &Fair) {
+        let before = std::mem::replace(&mut self.of_tasks[task].seen_ns, ran);
+        // Most often its queue has changed at the moment at which it was charged last.
+        if ran != before {
+            let by = self.paid.enqueuer(fair.cpu_of(task as u32));
+            self.paid.changes(by, &mut self.of_tasks[task].lines, L3, 2);
+            self.tasks[task].exec(ran - before);
         }
     }
     /// A task has been woken by a CPU: `common` is the place of the lowest domain of the waker's
@@ -227,9 +268,9 @@ impl Counters {
             // Of the CPU and of the task; who wakes elsewhere looks for the domain that both are in.
             let since = self.paid.owed();
             let statements = if w.local { 4 } else { 6 };
-            self.paid.changes(waker, task, L3, 0);
+            self.paid.changes(waker, &mut self.of_tasks[task].lines, L3, 0);
             let more = u64::from(w.sync) + u64::from(w.migrated);
-            self.paid.changes(waker, task, L4, statements + more);
+            self.paid.changes(waker, &mut self.of_tasks[task].lines, L4, statements + more);
             self.paid.comes_after(since);
             let common = common.map(|slot| &mut self.domains[slot]);
             self.tasks[task].wakeup(w, &mut self.cpus[waker], common);
@@ -239,7 +280,7 @@ impl Counters {
     pub(crate) fn affine(&mut self, task: usize, waker: usize, chosen: Option<usize>) {
         if self.on() {
             let statements = if chosen.is_some() { 3 } else { 1 };
-            self.paid.changes(waker, task, L4, statements);
+            self.paid.changes(waker, &mut self.of_tasks[task].lines, L4, statements);
             self.tasks[task].affine_attempt();
             if let Some(slot) = chosen {
                 self.tasks[task].affine(&mut self.domains[slot]);

@@ -139,6 +139,13 @@ impl Idling {
         prefetch_at(&raw const self.time[cpu * n]);
     }
 
+    /// The same of what that says where it is, when it has come.
+    #[inline]
+    pub(crate) fn fetch_further(&self, cpu: usize) {
+        let Some(it) = self.cpus.get(cpu) else { return };
+        prefetch_at(it.timers.as_slice().as_ptr());
+    }
+
     // ── Timers ─────────────────────────────────────────────────────────────────
 
     /// A timer is set on a CPU, for something of that number.

@@ -17,10 +17,10 @@ use homenode_core::topology::Hardware;
 pub(super) const L2: u8 = 1;
 pub(super) const L3: u8 = 2;
 pub(super) const L4: u8 = 4;
-const LINES: usize = 3;
 
-/// No core has it.
-const NOBODY: u32 = u32::MAX;
+/// Who has the lines of a task's block: the core that changed each of them last, counted from 1; 0: nobody has, since it
+/// is cleared where it is needed first.
+pub(super) type Lines = [u32; 3];
 
 /// Where a CPU is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,8 +43,6 @@ pub(crate) struct Paid {
     places: Vec<Place>,
     /// By core: its last-level cache.
     llcs: Vec<u32>,
-    /// By task and line: the core that changed it last.
-    lines: Vec<[u32; LINES]>,
     /// The CPU that wakes somebody.
     waker: Option<usize>,
 }
@@ -75,10 +73,6 @@ impl Paid {
     pub(super) fn set_count(&mut self, count: u64) {
         self.count = count;
     }
-    /// A task is born; its block is cleared where it is needed first.
-    pub(super) fn born(&mut self) {
-        self.lines.push([NOBODY; LINES]);
-    }
     /// A CPU begins to wake a task.
     pub(super) fn wakes(&mut self, waker: Option<usize>) {
         self.waker = waker;
@@ -95,16 +89,17 @@ impl Paid {
     }
     /// A CPU does so many statements in these lines of a task's block.
     #[inline]
-    pub(super) fn changes(&mut self, cpu: usize, task: usize, lines: u8, statements: u64) {
+    pub(super) fn changes(&mut self, cpu: usize, of: &mut Lines, lines: u8, statements: u64) {
         self.owed += statements * self.count;
         let Place { core, llc } = self.places[cpu];
-        for line in 0..LINES {
+        for (line, has) in of.iter_mut().enumerate() {
             if lines >> line & 1 == 0 {
                 continue;
             }
-            let had = std::mem::replace(&mut self.lines[task][line], core);
-            if had != core && had != NOBODY {
-                self.owed += if self.llcs[had as usize] == llc { self.near } else { self.far };
+            let had = std::mem::replace(has, core + 1);
+            if had != core + 1 && had != 0 {
+                let same = self.llcs[had as usize - 1] == llc;
+                self.owed += if same { self.near } else { self.far };
             }
         }
     }

@@ -68,28 +68,32 @@ const MANY: usize = 128;
 /// The number of the set of all CPUs that are online.
 pub(crate) const ALL: u32 = 0;
 
-/// What is known of a task beside its place in a queue.
+/// What is known of a task beside its place in a queue. What comes and goes with it is the first line of the host's
+/// cache, what it is counted by the second.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Sched {
-    /// Where it may run: a number of [`Queues::sets`]. It is empty if none of these CPUs is online.
-    pub(crate) set: u32,
-    /// Where it asked to run, which its group and the CPUs that are online may restrict.
-    pub(crate) asked: u32,
-    /// How it was born.
-    pub(crate) terms: Terms,
     /// What it waits for, if it sleeps, and since when.
-    pub(crate) waiting: Waiting,
     pub(crate) since: Ns,
     /// When it was woken and has not run since; `Ns::MAX`: it has.
     pub(crate) woken: Ns,
     /// When it was last put on a queue without running.
     pub(crate) queued: Ns,
+    pub(crate) waiting: Waiting,
     /// It has been woken and is on its CPU's list, and on no queue yet.
     pub(crate) listed: bool,
     /// The place of its track, if it is followed.
     pub(crate) track: Option<u8>,
+    /// Where it may run: a number of [`Queues::sets`]. It is empty if none of these CPUs is online.
+    pub(crate) set: u32,
+    /// How it was born.
+    pub(crate) terms: Terms,
     pub(crate) figures: TaskFigures,
+    /// Where it asked to run, which its group and the CPUs that are online may restrict.
+    pub(crate) asked: u32,
 }
+
+const _: () = assert!(std::mem::offset_of!(Sched, figures) <= 64, "the first line");
 
 impl Sched {
     pub(crate) fn new(terms: &Terms, now: Ns, track: Option<u8>) -> Self {
@@ -110,6 +114,7 @@ impl Sched {
 
 /// Where a task's time has gone, and how often it was moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct TaskFigures {
     /// Nanoseconds on a queue without running.
     pub wait_ns: u64,
@@ -160,9 +165,6 @@ pub(crate) struct Queues {
     /// What wake-ups know of tasks: first the idle tasks by CPU, then all others by number.
     pub(crate) wakers: Vec<wake::Task>,
     pub(crate) tasks: Vec<Sched>,
-    /// By task: the run time that the counters have seen. It is asked for whenever a queue changes, of whoever runs there:
-    /// so close together it stays in the host's caches.
-    counted: Vec<u64>,
     pub(crate) sets: Vec<CpuSet>,
     /// All sets but the first by their words: who is born asks.
     known: BTreeMap<Box<[u64]>, u32>,
@@ -223,7 +225,6 @@ impl Queues {
             wake,
             wakers: (0..cpus).map(|cpu| wake::Task::born(cpu as u32, 0)).collect(),
             tasks: Vec::new(),
-            counted: Vec::new(),
             sets: vec![CpuSet::of(cpus, 0..cpus)],
             known: BTreeMap::new(),
             groups: Groups::default(),
@@ -360,28 +361,40 @@ impl Queues {
     /// Has what is known of a task fetched.
     #[inline]
     pub(crate) fn fetch(&self, task: usize) {
-        let fetch = |address: usize, bytes| prefetch_value(address, bytes);
-        fetch((&raw const self.tasks[task]).addr(), 2 * 64);
-        fetch((&raw const self.counters.infos[task]).addr(), 64);
-        if self.counters.on() {
-            fetch((&raw const self.counters.tasks[task]).addr(), 4 * 64);
+        prefetch_value((&raw const self.tasks[task]).addr(), 2 * 64);
+        self.counters.fetch(task);
+        prefetch_at(&raw const self.wakers[self.cpus() + task]);
+        self.fetch_entity(task);
+    }
+    /// Has fetched what others see of a CPU.
+    #[inline]
+    pub(crate) fn fetch_figures(&self, cpu: usize) {
+        prefetch_at(&raw const self.figures[cpu]);
+        if self.cpus() >= MANY {
+            prefetch_at(self.blocks.address(cpu) as *const u8);
         }
-        fetch((&raw const self.wakers[self.cpus() + task]).addr(), 64);
-        fetch(self.fair.address(task as u32), 4 * 64);
+    }
+    /// Has fetched what a choice of a CPU begins with: where this one is, and its idle task, which wakes for its
+    /// interrupts.
+    #[inline]
+    pub(crate) fn fetch_place(&self, cpu: usize) {
+        prefetch_at(self.wake.layout().address(cpu as u32) as *const u8);
+        prefetch_at(&raw const self.wakers[cpu]);
     }
     /// Has fetched what is changed of a task that runs, when another comes onto its queue.
     #[inline]
     pub(crate) fn fetch_running(&self, task: usize) {
-        prefetch_value(self.fair.address(task as u32), 4 * 64);
-        if self.counters.on() {
-            prefetch_at(&raw const self.counted[task]);
-            prefetch_value((&raw const self.counters.tasks[task]).addr(), 64);
-        }
+        self.fetch_entity(task);
+        self.counters.fetch_running(task);
+    }
+    #[inline]
+    fn fetch_entity(&self, task: usize) {
+        let (address, bytes) = self.fair.address(task as u32);
+        prefetch_value(address, bytes);
     }
     /// A new task is known from now on; tasks come in the order of their numbers.
     pub(super) fn know(&mut self, task: Sched) {
         self.tasks.push(task);
-        self.counted.push(0);
     }
     /// A task that is nowhere is put on a CPU's queue.
     pub(crate) fn enqueue(&mut self, task: usize, cpu: usize, how: Enqueue) {
@@ -566,11 +579,7 @@ impl Queues {
     pub(crate) fn charge(&mut self, task: usize) {
         if self.counters.on() {
             let ran = self.fair.sum_exec_runtime(task as u32);
-            let before = std::mem::replace(&mut self.counted[task], ran);
-            // Most often its queue has changed at the moment at which it was charged last.
-            if ran != before {
-                self.counters.charged(task, self.fair.cpu_of(task as u32), ran - before);
-            }
+            self.counters.charged(task, ran, &self.fair);
         }
     }
     fn departs(&mut self, task: usize, cpu: usize, runnable: bool) {
@@ -585,7 +594,7 @@ impl Queues {
     fn note_latencies(&mut self) {
         for (place, &(task, ns)) in self.run_after.iter().enumerate() {
             if let Some(&(soon, _)) = self.run_after.get(place + 8) {
-                prefetch_at(&raw const self.tasks[soon as usize].figures.latency);
+                self.tasks[soon as usize].figures.latency.fetch();
             }
             self.tasks[task as usize].figures.latency.add(ns * 1000);
         }

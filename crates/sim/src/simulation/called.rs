@@ -38,7 +38,9 @@ impl Called {
     /// How a CPU that was idle when it was called comes out of its state.
     #[inline]
     pub(crate) fn out(&self, cpu: usize) -> Option<Out> {
-        self.calls[cpu].out
+        // Nearly always it isn't, and the bits lie close together.
+        let is_out = self.out[cpu / 64] >> (cpu % 64) & 1 != 0;
+        if is_out { self.calls[cpu].out } else { None }
     }
     /// A CPU has come out, or comes out in that way.
     fn set_out(&mut self, cpu: usize, out: Option<Out>) -> Option<Out> {

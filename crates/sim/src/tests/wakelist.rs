@@ -110,7 +110,7 @@ fn a_task_waits_on_its_queue_from_when_its_cpu_is_awake() {
         let b = &sim.processes()[1].tasks;
         assert_eq!((b.latency.mean_ps(), b.wakeups), (EXIT, 6), "it runs when its CPU is there");
         let id = task(&sim, "b");
-        let run_delay = sim.sched.q.counters.infos[id].run_delay;
+        let run_delay = sim.sched.q.counters.info(id).run_delay;
         assert_eq!(run_delay, b.wait_ns, "what is always counted says the same");
         b.wait_ns * 1000 / EXIT
     };

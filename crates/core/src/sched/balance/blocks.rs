@@ -139,6 +139,11 @@ impl Blocks {
             self.changed.push(cpu as u32);
         }
     }
+    /// The address of what the sums have of a CPU, for who has it fetched before it changes.
+    #[inline]
+    pub fn address(&self, cpu: usize) -> usize {
+        (&raw const self.counted[cpu]).addr()
+    }
     /// Counts what has changed.
     pub fn sum_up(&mut self, f: &Facts<'_>) {
         for &cpu in &self.changed {

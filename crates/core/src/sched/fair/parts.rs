@@ -28,8 +28,9 @@ impl<T> IndexMut<u32> for Arena<T> {
     }
 }
 
-/// A task, or a group on one CPU: something that is queued and weighs.
+/// A task, or a group on one CPU: something that is queued and weighs. No more lines of the host's cache than it needs.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Entity {
     pub(super) vruntime: i64,
     pub(super) deadline: i64,
@@ -114,6 +115,7 @@ impl Entity {
 
 /// What left a queue from elsewhere and is subtracted at its next update.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(super) struct Removed {
     pub(super) nr: u32,
     pub(super) load_avg: u64,
@@ -121,8 +123,10 @@ pub(super) struct Removed {
     pub(super) runnable_avg: u64,
 }
 
-/// The queue of one group on one CPU.
+/// The queue of one group on one CPU. What changes whenever a task comes or goes comes first, in four lines of the
+/// host's cache.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Queue {
     /// Sum of `w * (v - zero)` of those in `line`.
     pub(super) sum: i128,
@@ -132,67 +136,71 @@ pub(super) struct Queue {
     pub(super) zero: i64,
     /// Sum of scaled weights of all queued.
     pub(super) weight: u64,
-    pub(super) line: Timeline,
     /// Entity that runs: not in `line`.
     pub(super) curr: u32,
     /// Entity that somebody wants to run next.
     pub(super) next: u32,
-    /// CFS: one that was preempted, and one that has yielded.
-    pub(super) last: u32,
-    /// See `last`.
-    pub(super) skip: u32,
     /// The group's entity, of which this is the queue.
     pub(super) owner: u32,
     pub(super) cpu: u32,
-    pub(super) group: u32,
-    pub(super) depth: u32,
     /// Entities queued.
     pub(super) nr: u32,
     /// Tasks queued here and below, delayed ones too.
     pub(super) h_nr: u32,
+    pub(super) avg: Avg,
     pub(super) h_nr_delayed: u32,
     /// Of those: policy idle, or in a group below that is idle.
     pub(super) idle_h_nr: u32,
+    pub(super) line: Timeline,
+    pub(super) h_load: u64,
+    pub(super) h_load_at: u64,
     /// Its group is idle (`cpu.idle`).
     pub(super) idle: bool,
-    pub(super) avg: Avg,
-    pub(super) removed: Removed,
     /// Something has come or gone that the group's entity does not know of.
     pub(super) propagate: bool,
     pub(super) on_list: bool,
     pub(super) children_on_list: u32,
+    pub(super) removed: Removed,
+    pub(super) limited: Limited,
     pub(super) prop_runnable_sum: i64,
+    pub(super) group: u32,
+    pub(super) depth: u32,
     /// What the group's sum of loads has of this queue.
     pub(super) contribution: u64,
     pub(super) contributed_at: u64,
-    pub(super) h_load: u64,
-    pub(super) h_load_at: u64,
-    pub(super) limited: Limited,
     /// CFS: who comes is placed relative to it, and it never goes back.
     pub(super) min_vruntime: i64,
+    /// CFS: one that was preempted, and one that has yielded.
+    pub(super) last: u32,
+    /// See `last`.
+    pub(super) skip: u32,
     /// Up to 4.16: as `avg`, of those who are queued only.
     pub(super) runnable_load: Avg,
 }
 
 /// What a quota does to a queue.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(super) struct Limited {
-    pub(super) enabled: bool,
-    pub(super) throttled: bool,
-    /// Run time that is left, ns.
-    pub(super) remaining: i64,
     /// How many of the group and those above it are throttled here.
     pub(super) count: u32,
-    pub(super) throttled_at: Option<u64>,
-    /// PELT clock when it stopped.
-    pub(super) pelt_at: u64,
+    pub(super) enabled: bool,
+    pub(super) throttled: bool,
     /// How long it has stood.
     pub(super) pelt_time: u64,
     /// The same when the queue got empty; `None`: it stood.
     pub(super) pelt_idle: Option<u64>,
+    /// Run time that is left, ns.
+    pub(super) remaining: i64,
+    pub(super) throttled_at: Option<u64>,
+    /// PELT clock when it stopped.
+    pub(super) pelt_at: u64,
 }
 
 impl Queue {
+    /// The bytes that come first.
+    pub(super) const HOT: usize = 4 * 64;
+
     pub(super) fn new(cpu: u32, group: u32, depth: u32, owner: u32) -> Self {
         Queue {
             sum: 0,
@@ -384,18 +392,21 @@ pub(super) struct Group {
 
 /// What the fair class knows of a CPU. Its root queue has the CPU's place.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct RunQueue {
     pub(super) clock: Clock,
-    /// Marked for reschedule.
-    pub(super) resched: bool,
     /// Entity of the task that runs.
     pub(super) curr: u32,
     /// Most recently run first.
     pub(super) newest: u32,
     pub(super) oldest: u32,
+    /// Marked for reschedule.
+    pub(super) resched: bool,
     /// Queues of groups that have something to age, deepest first.
     pub(super) leaves: Vec<u32>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Queue, limited) + 32 <= Queue::HOT, "four lines");
 
 /// `a * b / c`, toward zero.
 #[inline]
