@@ -476,6 +476,7 @@ bandwidth_mbps = [[102400, 20480]]
             names,
             [
                 "acting",
+                "acting-full",
                 "four-nodes",
                 "plugged-node",
                 "sched-ext",

@@ -2,13 +2,21 @@
 //!
 //! Source: specs/act.md.
 
+mod beside;
+mod burst;
 mod faults;
+mod floor;
+mod full;
 mod limits;
 mod rights;
 mod story;
 mod trial;
 
+pub(crate) use beside::run as beside;
+pub(crate) use burst::burst;
 pub(crate) use faults::faults;
+pub(crate) use floor::floor;
+pub(crate) use full::full;
 pub(crate) use limits::limits;
 pub(crate) use rights::least;
 pub(crate) use story::story;

@@ -76,7 +76,7 @@ fn obey(memory: &Memory, order: &str) -> Result<()> {
 }
 
 /// Whether there is something to be read, or the input has ended.
-fn waits() -> bool {
+pub(crate) fn waits() -> bool {
     let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor in an array of one, which outlives the call.
     unsafe { libc::poll(&mut poll, 1, 0) > 0 }

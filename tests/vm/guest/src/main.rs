@@ -242,6 +242,21 @@ const TESTS: &[Test] = &[
         act::least,
     )),
     long(test(
+        "act-full",
+        "S1: hot sets come up to a full node, one after the other; nobody reclaims, hardly a page goes twice",
+        act::full,
+    )),
+    long(test(
+        "act-burst",
+        "S0: a young burst is not even looked at, an older one's pages come home",
+        act::burst,
+    )),
+    long(test(
+        "act-floor",
+        "a cgroup's floor holds while somebody else wants its memory, and without it does not",
+        act::floor,
+    )),
+    long(test(
         "act-story",
         "observe, advise, act, ledger, a crash, restore: what people see on a terminal",
         act::story,
@@ -329,6 +344,7 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
+        ["--beside", ref args @ ..] => child("a program beside homenode", act::beside(args)),
         ["--load", ref args @ ..] => child("a load", load::run(args)),
         ["--crowd", ref args @ ..] => child("a crowd", crowd::run(args)),
         ["--merged", ref args @ ..] => child("a merged program", merge::program(args)),

@@ -121,7 +121,7 @@ pub(crate) fn offers(source: &str) -> Result<bool> {
 pub(crate) struct Still(Option<String>);
 
 impl Still {
-    const KNOB: &'static str = "/proc/sys/kernel/numa_balancing";
+    pub(crate) const KNOB: &'static str = "/proc/sys/kernel/numa_balancing";
 
     pub(crate) fn now() -> Result<Self> {
         let Ok(before) = fs::read_to_string(Self::KNOB) else { return Ok(Self(None)) };
