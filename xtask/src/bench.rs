@@ -5,6 +5,7 @@
 //! counters and clocks of what ran, never from constants here.
 
 mod hotloop;
+mod live_peers;
 mod merge;
 mod observe_cost;
 mod off_cost;
@@ -51,7 +52,7 @@ impl Options {
 }
 
 /// What can be measured, by name, and the words above its figures.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Bench {
     /// exact simulation with tiering on, beside libCacheSim's LRU on the same ids
     SimSpeed,
@@ -93,6 +94,8 @@ enum Bench {
     ObserveCost,
     /// perf bench sched pipe and messaging looked at by `homenode stats`, beside perf sched record
     StatsCost,
+    /// hot sets brought to a full fast node in a guest, beside the kernel's mode 2 and DAMOS
+    LivePeers,
 }
 
 impl Bench {
@@ -108,6 +111,11 @@ impl Bench {
             let value = bench.to_possible_value()?;
             Some((*bench, value.get_name().to_owned(), value.get_help()?.to_string()))
         })
+    }
+
+    /// Whether it takes minutes at any size, as guests do.
+    fn is_long(self) -> bool {
+        self == Self::LivePeers
     }
 
     fn run(self, setting: &Setting<'_>) -> Result<Verdict> {
@@ -132,6 +140,7 @@ impl Bench {
             Self::MergeEstimate => merge::estimate(setting),
             Self::ObserveCost => observe_cost::run(setting),
             Self::StatsCost => stats_cost::run(setting),
+            Self::LivePeers => live_peers::run(setting),
         }
     }
 }
@@ -208,6 +217,10 @@ pub(crate) fn run(ws: &Workspace, options: &Options, profile: Profile) -> Result
             continue;
         }
         println!("\n{name}: {about}");
+        if options.tiny && bench.is_long() {
+            println!("  not at this size: it takes minutes in a guest");
+            continue;
+        }
         match bench.run(&setting) {
             Ok(verdict) => {
                 println!("  goal: {}: {}", verdict.goal, judged(&verdict, options.tiny));

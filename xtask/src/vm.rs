@@ -34,6 +34,9 @@ use topology::Topology;
 /// What has to end badly for the apparatus to be believed.
 const CANARIES: [&str; 2] = ["canary-fails", "canary-hangs"];
 
+/// Measurements of minutes: only where they are named.
+const MEASURED: [&str; 1] = ["live-peers"];
+
 /// Built with CI's profile, so that nothing is built twice there.
 const PROFILE: Profile = Profile::Ci;
 
@@ -361,7 +364,9 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
         return Err(unknown("test", name, &known.join(", ")));
     }
     let tests: Vec<String> = if options.names.is_empty() {
-        known.into_iter().filter(|name| !CANARIES.contains(&name.as_str())).collect()
+        let left_out =
+            |name: &String| CANARIES.contains(&name.as_str()) || MEASURED.contains(&name.as_str());
+        known.into_iter().filter(|name| !left_out(name)).collect()
     } else {
         options.names.clone()
     };
@@ -449,8 +454,33 @@ fn second_boots(
     Ok(twice)
 }
 
-/// Runs one guest and prints its part of the table at once.
-fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Told>> {
+/// What one test sees in a guest of the kernel on which everything runs.
+///
+/// # Errors
+/// It failed, or this machine can boot no guest.
+pub(crate) fn seen(ws: &Workspace, test: &str, topology: &str) -> Result<Value> {
+    let (busybox, all) = (busybox()?, All::load(ws)?);
+    let (kernel, topology) = (all.main_kernel()?, all.topology(topology)?);
+    let plan = GuestRun {
+        kernel,
+        image: kernels::have(&all.cache, kernel)?.image,
+        topology,
+        tests: vec![test.to_owned()],
+        expected: None,
+        boot: 0,
+    };
+    let left = boot_guest(&plan, &base(ws, &busybox)?, &ws.folder("vm")?)?;
+    match rows(&plan, &left).pop() {
+        Some(Told { verdict: Verdict::Passed, facts, .. }) => Ok(facts),
+        Some(Told { verdict: Verdict::Failed(why) | Verdict::Skipped(why), .. }) => {
+            bail!("{test} on {}: {why}", plan.topology.name)
+        }
+        None => bail!("{test} on {}: nothing was told", plan.topology.name),
+    }
+}
+
+/// One guest from its start to its end.
+fn boot_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path) -> Result<guest::Left> {
     let canaries = plan.tests == CANARIES;
     let name = format!(
         "{}.{}{}{}",
@@ -462,7 +492,13 @@ fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Res
     let folder = made(folder.join(name))?;
     let image = initramfs(base, plan.topology, plan.expected.as_deref(), &folder)?;
     let (tests, boot) = (&plan.tests, plan.boot);
-    let left = guest::run(plan.topology, plan.kernel, &plan.image, &image, boot, tests, &folder)?;
+    guest::run(plan.topology, plan.kernel, &plan.image, &image, boot, tests, &folder)
+}
+
+/// Runs one guest and prints its part of the table at once.
+fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Told>> {
+    let canaries = plan.tests == CANARIES;
+    let left = boot_guest(plan, base, folder)?;
     let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
     let release = left.release.as_deref().unwrap_or("came to nothing");
     let mut text = String::new();

@@ -256,6 +256,10 @@ const TESTS: &[Test] = &[
         "a cgroup's floor holds while somebody else wants its memory, and without it does not",
         act::floor,
     )),
+    Test {
+        limit: Duration::from_secs(1800),
+        ..test("live-peers", "homenode beside mode 2 and DAMOS on the same hot sets", act::peers)
+    },
     long(test(
         "act-story",
         "observe, advise, act, ledger, a crash, restore: what people see on a terminal",
