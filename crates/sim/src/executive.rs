@@ -166,9 +166,8 @@ impl Simulation {
             }
         }
         self.fetched = usize::MAX;
-        if self.cpus.are_many()
-            && let Some(cpu) = self.cpus.next_but_one()
-        {
+        let next = if self.cpus.are_many() { self.cpus.next_but_one() } else { None };
+        if let Some(cpu) = next {
             self.fetch(cpu);
             self.fetched = cpu;
         }

@@ -276,12 +276,8 @@ impl<'d> Env<'d> {
         self.scanned += members.len() as u32;
         let may_be_reduced = !local && !asym && self.idle.idle() && b.nr_reduced > 0;
         let (mut all, mut misfit) = (Sum::default(), 0);
-        if members.len() >= BLOCK
-            && let Some(blocks) = blocks
-            && !self.masked
-            && !may_be_reduced
-            && (local || !asym)
-        {
+        let whole = members.len() >= BLOCK && !self.masked && !may_be_reduced && (local || !asym);
+        if let Some(blocks) = blocks.filter(|_| whole) {
             blocks.sum_of_span(d.group_span(group), f, &mut all);
         } else {
             for &cpu in members {
@@ -446,11 +442,8 @@ impl<'d> Env<'d> {
         for ring in d.ring(self.cpu, self.level) {
             let mut at = 0;
             while at < ring.len() {
-                if may_skip
-                    && !own
-                    && let Some(blocks) = seen.1
-                    && let Some(block) = self.without_tasks(&ring[at..], blocks)
-                {
+                let blocks = seen.1.filter(|_| may_skip && !own);
+                if let Some(block) = blocks.and_then(|b| self.without_tasks(&ring[at..], b)) {
                     sums.load += block.load;
                     sum_util += block.util;
                     overloaded |= block.crowded > 0;

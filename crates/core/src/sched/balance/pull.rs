@@ -213,10 +213,11 @@ impl Env<'_> {
         let mut at = 0;
         while let Some(&cpu) = members.get(at) {
             let cpu = usize::from(cpu);
-            if let Some(block) = blocks.and_then(|blocks| blocks.whole(&members[at..]))
-                && (block.h_nr_queued == 0
-                    || block.crowded == 0 && self.needs_several(most_tasks > 0))
-            {
+            let has_none =
+                blocks.and_then(|blocks| blocks.whole(&members[at..])).is_some_and(|b| {
+                    b.h_nr_queued == 0 || b.crowded == 0 && self.needs_several(most_tasks > 0)
+                });
+            if has_none {
                 at += BLOCK;
                 continue;
             }
