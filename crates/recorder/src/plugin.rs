@@ -49,7 +49,11 @@ static GREETED: AtomicBool = AtomicBool::new(false);
 /// What the program gave to `exit_group`; negative before.
 static STATUS: AtomicI64 = AtomicI64::new(-1);
 
-/// Instructions while there is one thread: translated code adds to it.
+/// Whether the second thread has its task, and with it what translated code has counted since.
+static SECOND: AtomicBool = AtomicBool::new(false);
+
+/// Instructions while there is one thread: translated code adds to it. Those of the second one until
+/// all is translated anew: it may run, be it for milliseconds, before the first comes to that.
 static mut INLINE: u64 = 0;
 /// Likewise accesses that are counted only.
 static mut INLINE_ACCESSES: u64 = 0;
@@ -207,12 +211,13 @@ fn task(vcpu: u32) -> Option<&'static mut Task> {
 fn new_task(vcpu: u32) -> Option<&'static mut Task> {
     let process = PROCESS.get()?;
     let tid = tid();
+    let counted = [addr_of!(INLINE), addr_of!(INLINE_ACCESSES)];
     let task = if THREADED.load(Relaxed) {
         let starter = process.starter.load(Relaxed);
-        Task::new(process, [&ZERO, &ZERO], tid, wire::FLAG_THREAD, starter)
+        let inline = if SECOND.swap(true, Relaxed) { [addr_of!(ZERO); 2] } else { counted };
+        Task::new(process, inline, tid, wire::FLAG_THREAD, starter)
     } else {
-        let inline = [addr_of!(INLINE), addr_of!(INLINE_ACCESSES)];
-        Task::new(process, inline, tid, wire::FLAG_IMAGE, 0)
+        Task::new(process, counted, tid, wire::FLAG_IMAGE, 0)
     };
     let t = Box::into_raw(Box::new(task));
     TASKS[vcpu as usize].store(t, Relaxed);
@@ -476,6 +481,8 @@ extern "C" fn on_call(
             if makes_thread(number, a1) {
                 if !THREADED.swap(true, Relaxed) {
                     t.leave_inline(&ZERO);
+                    // SAFETY: there is one thread, and it runs no translated code now.
+                    unsafe { (INLINE, INLINE_ACCESSES) = (0, 0) };
                     // What was translated before counts for one thread. QEMU itself forgets it
                     // now only if the program has mapped nothing shared yet: else it has done
                     // so then.

@@ -338,7 +338,8 @@ pub(crate) struct Task {
     pub(crate) core: Core,
     /// Instructions, but for those that `inline` counts.
     pub(crate) insns: u64,
-    /// A count that QEMU keeps without calling us; only while there is one thread.
+    /// A count that QEMU keeps without calling us; only while there is one thread, and of the
+    /// second one until all is translated anew.
     inline: *const u64,
     /// Likewise of accesses, and how many of them are in the totals.
     inline_accesses: *const u64,
@@ -512,7 +513,7 @@ impl Task {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         // SAFETY: `inline` points to a static; while QEMU adds to it, this thread
-        // is the only one that runs, and it is here.
+        // is the only one that runs translated code, and it is here.
         self.insns.wrapping_add(unsafe { self.inline.read_volatile() })
     }
 
