@@ -91,6 +91,7 @@ const STUBS: &[(&str, &str)] = &[
     (concat!("unimple", "mented!("), "an unfinished place"),
     (concat!("#[ig", "nore"), "a test that is switched off"),
     (concat!("FIX", "ME"), "an unfinished place"),
+    (concat!("&& l", "et "), "a chain, which came with Rust 1.88"),
 ];
 
 /// What the pure core never names: it is told, and it answers.
