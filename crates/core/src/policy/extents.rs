@@ -8,7 +8,9 @@
 //!
 //! Blocks that follow each other and are on one node are one extent, however long; holes
 //! inside of them are not told apart. A block with pages of several nodes is one by itself.
-//! So the number of extents follows from how mixed memory is, and not from how large.
+//! So the number of extents follows from how mixed memory is, and not from how large; and of
+//! memory that is mixed everywhere, such as interleaved pages, blocks are doubled where there would be
+//! more than [`MOST`].
 //!
 //! Source: specs/engine.md#census.
 
@@ -19,29 +21,44 @@ use std::collections::BTreeMap;
 /// Pages of a block: within it, places are known as counts only.
 pub const BLOCK_PAGES: u64 = 64;
 
+/// Extents that there are at most, some 16 MB of them.
+pub const MOST: usize = 1 << 16;
+
 /// A stretch and its pages by node.
 pub type Extent = (Span, BTreeMap<NodeId, Pages>);
 
 /// Takes pages in memory, by rising number, and makes extents of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Extents {
     done: Vec<Extent>,
     /// The block whose pages are being told.
     block: Option<Extent>,
+    /// Pages of a block by now.
+    pages: u64,
+    most: usize,
 }
 
-const fn block_of(page: u64) -> u64 {
-    page / BLOCK_PAGES
+impl Default for Extents {
+    fn default() -> Self {
+        Self::of_at_most(MOST)
+    }
 }
 
 impl Extents {
+    fn of_at_most(most: usize) -> Self {
+        Self { done: Vec::new(), block: None, pages: BLOCK_PAGES, most }
+    }
+    const fn block_of(&self, page: u64) -> u64 {
+        page / self.pages
+    }
+
     /// Pages from `first` on are on a node; all before were told before.
     pub fn add(&mut self, first: u64, pages: u64, on: NodeId) {
         let (mut page, end) = (first, first.saturating_add(pages));
         while page < end {
-            let part = end.min((block_of(page) + 1).saturating_mul(BLOCK_PAGES));
-            let same = self.block.as_ref().is_some_and(|b| block_of(b.0.start) == block_of(page));
-            if !same {
+            let of = self.block_of(page);
+            let part = end.min((of + 1).saturating_mul(self.pages));
+            if self.block.as_ref().is_none_or(|b| self.block_of(b.0.start) != of) {
                 self.close();
             }
             let span = Span { start: page, end: part };
@@ -59,18 +76,35 @@ impl Extents {
             nodes.keys().next().copied().filter(|_| nodes.len() == 1)
         };
         let here = only(&nodes);
-        match self.done.last_mut() {
-            Some((last, on))
-                if here.is_some()
-                    && only(on) == here
-                    && block_of(last.end - 1) + 1 == block_of(span.start) =>
-            {
-                last.end = span.end;
-                for (node, pages) in nodes {
-                    *on.entry(node).or_default() += pages;
-                }
+        let before = self.block_of(span.start).checked_sub(1);
+        let size = self.pages;
+        let goes_on = |(last, on): &&mut Extent| {
+            here.is_some() && only(on) == here && Some((last.end - 1) / size) == before
+        };
+        match self.done.last_mut().filter(goes_on) {
+            Some(last) => join(last, (span, nodes)),
+            None => self.done.push((span, nodes)),
+        }
+        while self.done.len() > self.most && self.pages < 1 << 40 {
+            self.double();
+        }
+    }
+
+    /// Doubles blocks: extents within one of them become one.
+    fn double(&mut self) {
+        self.pages *= 2;
+        let size = self.pages;
+        let within = |span: &Span| {
+            let block = span.start / size;
+            Some(block).filter(|block| *block == (span.end - 1) / size)
+        };
+        let all = std::mem::take(&mut self.done);
+        for extent in all {
+            let block = within(&extent.0);
+            match self.done.last_mut().filter(|l| block.is_some() && within(&l.0) == block) {
+                Some(last) => join(last, extent),
+                None => self.done.push(extent),
             }
-            _ => self.done.push((span, nodes)),
         }
     }
 
@@ -81,12 +115,23 @@ impl Extents {
     }
 }
 
+/// An extent and what follows it, as one.
+fn join(last: &mut Extent, next: Extent) {
+    last.0.end = next.0.end;
+    for (node, pages) in next.1 {
+        *last.1.entry(node).or_default() += pages;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn told(pages: impl IntoIterator<Item = (u64, u64, u16)>) -> Vec<String> {
-        let mut all = Extents::default();
+        told_by(Extents::default(), pages)
+    }
+
+    fn told_by(mut all: Extents, pages: impl IntoIterator<Item = (u64, u64, u16)>) -> Vec<String> {
         pages.into_iter().for_each(|(first, n, on)| all.add(first, n, NodeId(on)));
         let nodes = |on: BTreeMap<NodeId, Pages>| {
             on.iter().map(|(n, p)| format!(" {}:{}", n.0, p.0)).collect::<String>()
@@ -103,6 +148,23 @@ mod tests {
         let mixed = (128..192).map(|page| (page, 1, u16::from(page % 2 == 1)));
         let all = [(0, 128, 0)].into_iter().chain(mixed).chain([(192, 4, 1)]);
         assert_eq!(told(all), ["0..128 0:128", "128..192 0:32 1:32", "192..196 1:4"]);
+    }
+
+    // Interleaved pages: no more than four extents, and all pages are counted. What is on one node
+    // alone stays so.
+    #[test]
+    fn blocks_are_doubled_where_there_would_be_too_many() {
+        let mixed = (0..1280).map(|page| (page, 1, u16::from(page % 2 == 1)));
+        let all = mixed.clone().chain([(1280, 6400, 0)]);
+        let four = [
+            "0..512 0:256 1:256",
+            "512..1024 0:256 1:256",
+            "1024..1280 0:128 1:128",
+            "1280..7680 0:6400",
+        ];
+        assert_eq!(told_by(Extents::of_at_most(4), all), four);
+        let many = told_by(Extents::of_at_most(1), mixed);
+        assert_eq!(many, ["0..1280 0:640 1:640"]);
     }
 
     #[test]
