@@ -121,17 +121,23 @@ impl Player {
         self.look_again(sim, id, number);
         true
     }
-    /// Gives so much to a count, 0 where only what is there is to be looked at: who waits for it
-    /// goes on.
-    pub(super) fn post(&self, sim: &mut Simulation, id: usize, number: u32, more: u32) {
+    /// So much more is there in a count. Whether that is handed to those who wait.
+    fn add(&self, sim: &mut Simulation, number: u32, more: u32) -> bool {
         let handed = self.recording.counts.is_handed(number);
-        let mut count = std::mem::take(self.count(sim, number));
+        let count = self.count(sim, number);
         count.there = count.there.saturating_add(i64::from(more));
         if handed {
             // What somebody took without its being there is not there now either.
             let more = i64::from(more).min(count.there.max(0));
             count.given.extend((more > 0).then_some((self.track, more)));
         }
+        handed
+    }
+    /// Gives so much to a count, 0 where only what is there is to be looked at: who waits for it
+    /// goes on.
+    pub(super) fn post(&self, sim: &mut Simulation, id: usize, number: u32, more: u32) {
+        let handed = self.add(sim, number, more);
+        let mut count = std::mem::take(self.count(sim, number));
         // Some that waited have been ended since, or are on their way for their deadline: these come
         // to their row again.
         count.waiting.retain(|w| sim.tasks[w.id].run == Run::Blocked(On::Count(number)));
@@ -159,11 +165,8 @@ impl Player {
     /// Gives so much to a count, and all who wait there run to look whether they get it: who runs
     /// first has it, and the others wait anew.
     pub(super) fn broadcast(&self, sim: &mut Simulation, id: usize, number: u32, more: u32) {
-        let handed = self.recording.counts.is_handed(number);
+        self.add(sim, number, more);
         let count = self.count(sim, number);
-        count.there = count.there.saturating_add(i64::from(more));
-        let more = i64::from(more).min(count.there.max(0));
-        count.given.extend((handed && more > 0).then_some((self.track, more)));
         for Wants { id: next, .. } in std::mem::take(&mut count.waiting) {
             // Some that waited have been ended since, or are on their way for their deadline.
             if sim.tasks[next].run == Run::Blocked(On::Count(number)) {

@@ -27,6 +27,11 @@ const BREATH: Duration = Duration::from_millis(20);
 /// of the host's, which others need too.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// Processor time of who is cold afterwards: above the start delay, so that homenode knows it.
+pub(super) const BEGINS_MS: u64 = 1500;
+/// What programs take beside their memory (page tables, stacks), and by which counts may differ.
+pub(super) const SPARE: u64 = 256;
+
 /// One of them; killed when dropped.
 pub(super) struct Beside {
     child: Child,

@@ -19,8 +19,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::Scene;
-use super::beside::{Beside, Knob, zones_of};
-use super::full::fast_node;
+use super::beside::{BEGINS_MS, Beside, Knob, SPARE};
+use super::full::{above_low, fast_node};
 use super::limits::Group;
 use crate::TestResult;
 use crate::asked::Asked;
@@ -30,10 +30,6 @@ use crate::observe::Busy;
 const HAS: u64 = 20_480;
 const FLOOR: u64 = 16_384;
 const WANTED: u64 = 20_480;
-/// Processor time of the group's process, above the start delay.
-const BEGINS_MS: u64 = 1500;
-/// Pages by which counts may differ.
-const SPARE: u64 = 256;
 /// Nothing goes any more once nothing has gone for so long.
 const RESTS: Duration = Duration::from_secs(6);
 /// How long it may take; many times what it does.
@@ -58,7 +54,7 @@ pub(crate) fn floor(asked: &Asked) -> TestResult {
     fs::write("/sys/fs/cgroup/cgroup.procs", std::process::id().to_string()).context("back")?;
     let keeps = keeps?;
     let hot = Beside::wanders(WANTED, 1, scene.slow, &cpus[..1])?;
-    let above = zones_of(fast)?.iter().map(|zone| zone.above(zone.low)).sum::<u64>();
+    let above = above_low(fast)?;
     let fill = above.saturating_sub(above / 512 + SPARE);
     let _rest = Busy::with(fill, fast, 0)?;
     sleep(Duration::from_millis(BEGINS_MS));

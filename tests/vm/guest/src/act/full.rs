@@ -23,7 +23,7 @@ use anyhow::{Context, Result, ensure};
 use homenode_machine::endtoend::ZoneNow;
 use serde_json::{Value, json};
 
-use super::beside::{Beside, Knob, Stalls, zones_of};
+use super::beside::{BEGINS_MS, Beside, Knob, SPARE, Stalls, zones_of};
 use super::{Scene, ledger, lines};
 use crate::TestResult;
 use crate::asked::Asked;
@@ -41,12 +41,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Between two looks at where its pages are.
 const LOOK: Duration = Duration::from_millis(300);
-/// Processor time of who is cold afterwards: above the start delay, so that homenode knows it.
-const BEGINS_MS: u64 = 1500;
 /// Pages that the neighbour keeps.
 const KEPT: u64 = 64;
-/// What programs take beside their memory: page tables, stacks.
-const SPARE: u64 = 256;
 /// How long it is looked on without homenode.
 const WITHOUT: Duration = Duration::from_secs(6);
 /// Fewest rounds of the neighbour for which it counts as one that comes and goes.

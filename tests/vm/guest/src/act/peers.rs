@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::Scene;
-use super::beside::{Beside, Knob};
+use super::beside::{BEGINS_MS, Beside, Knob, SPARE};
 use super::full::{above_low, fast_node};
 use crate::asked::Asked;
 use crate::memory::nodes_of;
@@ -33,9 +33,6 @@ use crate::{TestResult, needs};
 const HOT: u64 = 4096;
 /// Stretches that one goes through that moves.
 const SETS: u64 = 3;
-/// Processor time of who is cold afterwards.
-const BEGINS_MS: u64 = 1500;
-const SPARE: u64 = 256;
 /// A round: between two looks at what is accessed, the same for all.
 const ROUND_MS: u64 = 100;
 /// Bytes that may be moved in a round: 100 MB a second.
