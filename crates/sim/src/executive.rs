@@ -163,6 +163,13 @@ impl Simulation {
                 self.fetch(next as usize);
             } else {
                 self.sched.idle.fetch_further(next as usize);
+                let Near { task, ops, .. } = self.cpus.near(next as usize);
+                if let (0, Some(Some(program))) = (ops, self.programs.get(task as usize)) {
+                    program.fetch_further();
+                }
+                if let Some(task) = self.sched.q.fair.waits_first(next as usize) {
+                    self.fetch_follower(task as usize);
+                }
             }
         }
         self.fetched = usize::MAX;
@@ -194,6 +201,17 @@ impl Simulation {
             prefetch_at(&raw const self.programs[task]);
         }
         task
+    }
+    /// Has fetched what is touched of a task that may run next on a CPU where another has its turn.
+    #[inline]
+    fn fetch_follower(&self, id: usize) {
+        prefetch_value((&raw const self.tasks[id]).addr(), 2 * 64);
+        prefetch_at(&raw const self.kernel.numa[id].node);
+        self.sched.q.fetch(id);
+        prefetch_at(self.last_cpu.as_ptr().wrapping_add(id));
+        if let Some(program) = &self.programs[id] {
+            program.fetch();
+        }
     }
     /// Has what waking a task begins with fetched: where there are thousands of them, nothing of one is in the
     /// host's caches when its time comes.
@@ -320,8 +338,8 @@ impl Simulation {
             if self.kernel.running[number].is_none_or(|r| r.0 != id) {
                 self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
                 let space = self.tasks[id].space;
-                if let Some(Some(space)) = self.kernel.spaces.get_mut(space) {
-                    space.ran = u64::MAX;
+                if let Some(ran) = self.kernel.spaces_ran.get_mut(space) {
+                    *ran = u64::MAX;
                 }
             }
             let others = self.cpus.others_clock(cpu);

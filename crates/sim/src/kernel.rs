@@ -80,6 +80,9 @@ pub(crate) enum Fatal {
 pub(crate) struct Kernel {
     pub(crate) memory: Memory,
     pub(crate) spaces: Vec<Option<Space>>,
+    /// By space, and in it by place of a node, a bit: a CPU has run it since aging on the node's behalf looked last. Each
+    /// switch sets them, so they lie apart from all else that is known of a space.
+    pub(crate) spaces_ran: Vec<u64>,
     pub(crate) knobs: Knobs,
     pub(crate) model: Model,
     /// What decides where a contender may decide otherwise.
@@ -184,6 +187,7 @@ impl Kernel {
         let mut kernel = Self {
             memory,
             spaces: Vec::new(),
+            spaces_ran: Vec::new(),
             tiers,
             marks,
             fallback: vec![Vec::new(); n],

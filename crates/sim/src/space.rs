@@ -154,9 +154,7 @@ pub(crate) struct Space {
     pub(crate) users: u32,
     /// What the scan remembers of the space as a whole.
     pub(crate) scan: MmScan,
-    /// Per place of a node, a bit: a CPU has run it since aging on the node's behalf looked last.
-    pub(crate) ran: u64,
-    /// The same: aging on the node's behalf has never looked.
+    /// Per place of a node, a bit: aging on the node's behalf has never looked.
     pub(crate) unseen: u64,
     /// Turns of the policies that interleave.
     pub(crate) turn: u64,
@@ -180,7 +178,6 @@ impl Space {
             rss: 0,
             users: 0,
             scan: MmScan::new(),
-            ran: 0,
             unseen: u64::MAX,
             turn: 0,
             changes: 0,

@@ -387,6 +387,8 @@ pub enum Pick {
 pub struct Fair {
     knobs: Knobs,
     entities: Arena<Entity>,
+    /// By entity: the task that it is, for who asks before the entity itself is near.
+    names: Vec<u32>,
     /// Entities' places in long timelines.
     nodes: Vec<Node>,
     free: Vec<u32>,
@@ -407,6 +409,7 @@ impl Fair {
         Fair {
             knobs,
             entities: Arena(Vec::new()),
+            names: Vec::new(),
             nodes: Vec::new(),
             free: Vec::new(),
             free_queues: Vec::new(),
@@ -674,9 +677,11 @@ impl Fair {
 
     fn add_entity(&mut self, entity: Entity) -> u32 {
         if let Some(e) = self.free.pop() {
+            self.names[e as usize] = entity.task;
             self.entities[e] = entity;
             return e;
         }
+        self.names.push(entity.task);
         self.entities.0.push(entity);
         self.nodes.push(Node::default());
         (self.entities.0.len() - 1) as u32
@@ -973,6 +978,14 @@ impl Fair {
     pub fn address(&self, task: u32) -> (usize, usize) {
         let entity = self.tasks.get(task as usize).and_then(|&e| self.entities.0.get(e as usize));
         (entity.map_or(0, |e| std::ptr::from_ref(e).addr()), size_of::<Entity>())
+    }
+
+    /// The task that is first in order of those who wait on `cpu`'s own queue, for the same; nothing but that queue is
+    /// looked at. `None` also where that is a group, or one of very many.
+    #[inline]
+    pub fn waits_first(&self, cpu: usize) -> Option<u32> {
+        let entity = self.queues[cpu as u32].line.near()?;
+        Some(self.names[entity as usize]).filter(|&task| task != NONE)
     }
 
     /// Where the two halves of `cpu`'s queue lie, and how many bytes of each matter when a task comes or goes, for

@@ -300,17 +300,16 @@ impl Kernel {
         if self.knobs.lru_gen.walks() {
             // Who runs now runs on. The kernel marks at switches, which others' work makes.
             for &(task, _) in self.running.iter().flatten() {
-                let space =
-                    self.numa.get(task).and_then(|t| self.spaces.get_mut(t.space)?.as_mut());
-                space.into_iter().for_each(|s| s.ran = u64::MAX);
+                let ran = self.numa.get(task).and_then(|t| self.spaces_ran.get_mut(t.space));
+                ran.into_iter().for_each(|ran| *ran = u64::MAX);
             }
             let bit = 1 << node;
-            for (number, s) in self.spaces.iter_mut().enumerate() {
-                let Some(s) = s.as_mut().filter(|s| (s.ran | s.unseen) & bit != 0) else {
+            for (number, (s, ran)) in self.spaces.iter_mut().zip(&mut self.spaces_ran).enumerate() {
+                let Some(s) = s.as_mut().filter(|s| (*ran | s.unseen) & bit != 0) else {
                     continue;
                 };
                 spaces.push((number, s.unseen & bit != 0));
-                s.ran &= !bit;
+                *ran &= !bit;
                 s.unseen &= !bit;
             }
         }

@@ -29,6 +29,7 @@ impl Kernel {
     pub(crate) fn new_space(&mut self) -> usize {
         let number = self.spaces.len();
         self.spaces.push(Some(Space::new(number as u32)));
+        self.spaces_ran.push(0);
         number
     }
 

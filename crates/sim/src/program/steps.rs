@@ -902,6 +902,10 @@ impl Program for Steps {
         prefetch_value(std::ptr::from_ref(self).addr(), HOT);
         prefetch_at(&raw const self.io);
     }
+    fn fetch_further(&self) {
+        prefetch_at(self.label.as_ptr());
+        prefetch_at(self.places.as_ptr().wrapping_add(self.at.saturating_sub(1)));
+    }
     fn fetch_pages(&self, words: &[u32]) {
         hot::fetch_first(&self.ops[self.stretch.at..], words);
     }

@@ -71,6 +71,8 @@ pub(crate) trait Program: Send {
     }
     /// Has what it begins a turn with fetched.
     fn fetch(&self) {}
+    /// The same of what that points to, when it has come.
+    fn fetch_further(&self) {}
     /// Has the words of the pages fetched that it goes to first.
     fn fetch_pages(&self, words: &[u32]) {
         let _ = words;

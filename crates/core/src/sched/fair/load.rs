@@ -6,7 +6,7 @@
 //!
 //! Source: specs/sched-fair.md#pelt-queues (Linux 6.12).
 
-use super::parts::{Queue, mul_div};
+use super::parts::{Limited, Queue, mul_div};
 use super::timeline::NONE;
 use super::{Fair, Rules};
 use crate::sched::pelt::{self, MIN_DIVIDER, at_least, sub_positive};
@@ -188,7 +188,10 @@ impl Fair {
         let entity = &self.entities[e];
         let queue = &self.queues[entity.queue];
         let clock = &self.rqs[queue.cpu].clock;
-        let Some(stopped) = queue.limited.pelt_idle else { return };
+        let stopped = queue.limited.pelt_idle;
+        if stopped == Limited::STOOD {
+            return;
+        }
         if entity.avg.is_decayed() || !clock.is_idle() {
             return;
         }
@@ -466,7 +469,7 @@ impl Fair {
         let queue = &mut self.queues[q];
         if queue.nr == 0 {
             let limited = &mut queue.limited;
-            limited.pelt_idle = if limited.count > 0 { None } else { Some(limited.pelt_time) };
+            limited.pelt_idle = if limited.count > 0 { Limited::STOOD } else { limited.pelt_time };
         }
     }
 

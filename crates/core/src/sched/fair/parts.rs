@@ -152,8 +152,6 @@ pub(super) struct Queue {
     /// Of those: policy idle, or in a group below that is idle.
     pub(super) idle_h_nr: u32,
     pub(super) line: Timeline,
-    pub(super) h_load: u64,
-    pub(super) h_load_at: u64,
     /// Its group is idle (`cpu.idle`).
     pub(super) idle: bool,
     /// Something has come or gone that the group's entity does not know of.
@@ -162,6 +160,8 @@ pub(super) struct Queue {
     pub(super) children_on_list: u32,
     pub(super) removed: Removed,
     pub(super) limited: Limited,
+    pub(super) h_load: u64,
+    pub(super) h_load_at: u64,
     pub(super) prop_runnable_sum: i64,
     pub(super) group: u32,
     pub(super) depth: u32,
@@ -188,13 +188,18 @@ pub(super) struct Limited {
     pub(super) throttled: bool,
     /// How long it has stood.
     pub(super) pelt_time: u64,
-    /// The same when the queue got empty; `None`: it stood.
-    pub(super) pelt_idle: Option<u64>,
+    /// The same when the queue got empty; [`Limited::STOOD`]: it stood.
+    pub(super) pelt_idle: u64,
     /// Run time that is left, ns.
     pub(super) remaining: i64,
     pub(super) throttled_at: Option<u64>,
     /// PELT clock when it stopped.
     pub(super) pelt_at: u64,
+}
+
+impl Limited {
+    /// The queue stood when it got empty.
+    pub(super) const STOOD: u64 = u64::MAX;
 }
 
 impl Queue {
@@ -231,7 +236,7 @@ impl Queue {
             contributed_at: 0,
             h_load: 0,
             h_load_at: u64::MAX,
-            limited: Limited { pelt_idle: Some(0), ..Limited::default() },
+            limited: Limited::default(),
             min_vruntime: -(1 << 20),
             runnable_load: Avg::default(),
         }
@@ -406,7 +411,7 @@ pub(super) struct RunQueue {
     pub(super) leaves: Vec<u32>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Queue, limited) + 32 <= Queue::HOT, "four lines");
+const _: () = assert!(std::mem::offset_of!(Queue, limited) + 24 <= Queue::HOT, "four lines");
 
 /// `a * b / c`, toward zero.
 #[inline]

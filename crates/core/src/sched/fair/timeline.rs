@@ -3,7 +3,7 @@
 //! Wanted are: insert, remove, the first in order whose virtual run time is at most `V`, and the smallest
 //! slice. Most queues have a few tasks: then a sorted array of small rows is the fastest there is, since
 //! it is one or two cache lines, and its first or second row is nearly always the one that is
-//! picked. Beyond [`ARRAY_MAX`] it becomes a treap, a search tree whose nodes know the least virtual run
+//! picked. The first row lies in the queue itself, so that a queue with one who waits goes nowhere else. Beyond [`ARRAY_MAX`] it becomes a treap, a search tree whose nodes know the least virtual run
 //! time and slice below them, as the kernel's tree does; so thousands of tasks on one queue
 //! still cost a logarithm. A tree that has shrunk under [`TREE_MIN`] becomes an array again; the
 //! gap keeps a queue at the edge from changing at each wake-up.
@@ -29,6 +29,16 @@ pub(super) struct Slot {
     pub(super) slice: u32,
     /// Place of the entity.
     pub(super) entity: u32,
+}
+
+impl Slot {
+    /// The row of nobody: it has the largest slice, so that whoever looks for the smallest need not ask.
+    const NOBODY: Slot = Slot { deadline: 0, vruntime: 0, slice: u32::MAX, entity: NONE };
+
+    #[inline]
+    fn somebody(self) -> Option<Slot> {
+        (self.entity != NONE).then_some(self)
+    }
 }
 
 /// The place of an entity in a tree; unused while it is in an array.
@@ -70,7 +80,9 @@ pub(super) fn before(a: i64, b: i64) -> bool {
 
 #[derive(Debug)]
 pub(super) struct Timeline {
-    /// In order, if there is no tree.
+    /// The first in order, if there is no tree; of nobody where none waits.
+    first: Slot,
+    /// The others in order, if there is no tree.
     slots: Vec<Slot>,
     root: u32,
     len: u32,
@@ -79,7 +91,7 @@ pub(super) struct Timeline {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Timeline { slots: Vec::new(), root: NONE, len: 0, seq: 0 }
+        Timeline { first: Slot::NOBODY, slots: Vec::new(), root: NONE, len: 0, seq: 0 }
     }
 }
 
@@ -87,13 +99,22 @@ impl Timeline {
     #[inline]
     pub(super) fn insert(&mut self, nodes: &mut [Node], slot: Slot) {
         self.len += 1;
-        if self.root == NONE && self.slots.len() < ARRAY_MAX {
+        if self.root == NONE && self.len as usize <= ARRAY_MAX {
+            if self.len == 1 {
+                self.first = slot;
+                return;
+            }
             // From the back: late deadlines are the common case, and equal ones stay in front.
             let mut at = self.slots.len();
             while at > 0 && before(slot.deadline, self.slots[at - 1].deadline) {
                 at -= 1;
             }
-            self.slots.insert(at, slot);
+            if at == 0 && before(slot.deadline, self.first.deadline) {
+                let second = std::mem::replace(&mut self.first, slot);
+                self.slots.insert(0, second);
+            } else {
+                self.slots.insert(at, slot);
+            }
             return;
         }
         self.insert_in_tree(nodes, slot);
@@ -103,6 +124,10 @@ impl Timeline {
     pub(super) fn remove(&mut self, nodes: &mut [Node], entity: u32) {
         self.len -= 1;
         if self.root == NONE {
+            if self.first.entity == entity {
+                self.first = if self.len == 0 { Slot::NOBODY } else { self.slots.remove(0) };
+                return;
+            }
             let at = self.slots.iter().position(|s| s.entity == entity);
             self.slots.remove(at.expect("who is removed is on the queue"));
             return;
@@ -115,6 +140,9 @@ impl Timeline {
     #[inline]
     pub(super) fn first(&self, nodes: &[Node], eligible: impl Fn(i64) -> bool) -> Option<Slot> {
         if self.root == NONE {
+            if eligible(self.first.vruntime) {
+                return self.first.somebody();
+            }
             return self.slots.iter().find(|s| eligible(s.vruntime)).copied();
         }
         let mut at = self.root;
@@ -137,10 +165,16 @@ impl Timeline {
         self.first(nodes, |_| true)
     }
 
+    /// The entity of the first of all, as long as that is known without looking anywhere else.
+    #[inline]
+    pub(super) fn near(&self) -> Option<u32> {
+        self.first.somebody().map(|s| s.entity)
+    }
+
     /// The second of all.
     pub(super) fn second(&self, nodes: &[Node]) -> Option<Slot> {
         if self.root == NONE {
-            return self.slots.get(1).copied();
+            return self.slots.first().copied();
         }
         // The first one has nobody on its left: the second is the first on its right, or above it.
         let (mut above, mut at) = (NONE, self.root);
@@ -162,7 +196,8 @@ impl Timeline {
     #[inline]
     pub(super) fn min_slice(&self, nodes: &[Node]) -> Option<u32> {
         if self.root == NONE {
-            self.slots.iter().map(|s| s.slice).min()
+            let first = self.first.somebody()?;
+            Some(self.slots.iter().fold(first.slice, |least, s| least.min(s.slice)))
         } else {
             Some(nodes[self.root as usize].min_slice)
         }
@@ -171,7 +206,8 @@ impl Timeline {
     /// Changes the slice of one who waits.
     pub(super) fn set_slice(&mut self, nodes: &mut [Node], entity: u32, slice: u32) {
         if self.root == NONE {
-            let slot = self.slots.iter_mut().find(|s| s.entity == entity);
+            let all = std::iter::once(&mut self.first).chain(&mut self.slots);
+            let slot = all.into_iter().find(|s| s.entity == entity);
             slot.expect("who is changed is on the queue").slice = slice;
             return;
         }
@@ -186,7 +222,8 @@ impl Timeline {
 
     #[cfg(test)]
     pub(super) fn entities(&self, nodes: &[Node]) -> Vec<u32> {
-        let mut all = self.slots.clone();
+        let mut all: Vec<Slot> = self.first.somebody().into_iter().collect();
+        all.extend(&self.slots);
         in_order(nodes, self.root, &mut all);
         all.iter().map(|s| s.entity).collect()
     }
@@ -194,7 +231,8 @@ impl Timeline {
     #[cold]
     #[inline(never)]
     fn insert_in_tree(&mut self, nodes: &mut [Node], slot: Slot) {
-        for slot in self.slots.drain(..) {
+        let first = std::mem::replace(&mut self.first, Slot::NOBODY).somebody();
+        for slot in first.into_iter().chain(self.slots.drain(..)) {
             self.root = plant(nodes, self.root, &mut self.seq, slot);
         }
         self.root = plant(nodes, self.root, &mut self.seq, slot);
@@ -207,6 +245,7 @@ impl Timeline {
         if self.len < TREE_MIN {
             in_order(nodes, self.root, &mut self.slots);
             self.root = NONE;
+            self.first = self.slots.remove(0);
         }
     }
 }
