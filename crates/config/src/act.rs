@@ -8,6 +8,7 @@
 //! stall = "1ms"              for which a call may hold a process up
 //! horizon = "10s"            within which a move has to pay
 //! start_delay = "1s"         CPU time before a process is looked at
+//! interval = "1s"            between two decisions where regions or faults are what is seen
 //!
 //! [exclude]
 //! command = ["sshd", "qemu-system-*"]
@@ -37,6 +38,8 @@ use std::path::Path;
 
 /// Most that may be moved a second, in 10^6 bytes: as the kernel's own limit.
 const MOST_MBPS: u64 = 65_536;
+/// The shortest interval: no source of regions tells more often.
+const SHORTEST_INTERVAL: Picos = Picos::from_ms(10);
 /// Most that a priority is away from 0.
 const MOST_PRIORITY: i64 = 1000;
 /// The highest node that can be named.
@@ -124,8 +127,15 @@ fn list<'a>(fields: &Fields<'a>, key: &str) -> Result<Vec<Cur<'a>>, ConfigError>
 
 fn budget(c: &Cur<'_>) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
-    let t =
-        c.table(&["cpu_permille", "moved_mbps", "most_mbps", "stall", "horizon", "start_delay"])?;
+    let t = c.table(&[
+        "cpu_permille",
+        "moved_mbps",
+        "most_mbps",
+        "stall",
+        "horizon",
+        "start_delay",
+        "interval",
+    ])?;
     if let Some(c) = t.opt("cpu_permille") {
         settings.cpu_permille = c.thousandths(1, 1000)?;
     }
@@ -152,6 +162,12 @@ fn budget(c: &Cur<'_>) -> Result<Settings, ConfigError> {
     }
     if let Some(c) = t.opt("start_delay") {
         settings.start_delay = c.time()?;
+    }
+    if let Some(c) = t.opt("interval") {
+        settings.interval = c.positive_time()?;
+        if settings.interval < SHORTEST_INTERVAL || settings.interval > Picos::from_secs(60) {
+            return Err(c.error("from \"10ms\" to \"60s\" is allowed"));
+        }
     }
     Ok(settings)
 }
@@ -223,6 +239,8 @@ mod tests {
         assert_eq!(read(""), Ok(ActFile::default()));
         let s = read("[budget]\nmoved_mbps = 20\nstall = \"500us\"\ncpu_permille = 5\n");
         let s = s.unwrap().settings;
+        let often = read("[budget]\ninterval = \"100ms\"\n").unwrap().settings;
+        assert_eq!(often, Settings { interval: Picos::from_ms(100), ..Settings::default() });
         assert_eq!((s.moved_mbps, s.stall.as_ns(), s.cpu_permille), (MBps(20), 500_000, 5));
         assert_eq!(s.horizon, Settings::default().horizon);
         // One bound that is named is one for all moves; both may be.
@@ -277,6 +295,10 @@ mod tests {
             (
                 "[budget]\nmost_mbps = 99\n",
                 "act.toml:2:13: budget.most_mbps: less than moved_mbps, which is 100",
+            ),
+            (
+                "[budget]\ninterval = \"90s\"\n",
+                "act.toml:2:12: budget.interval: from \"10ms\" to \"60s\" is allowed",
             ),
             (
                 "[exclude]\nuser = [\"nobody-of-ours\"]\n",

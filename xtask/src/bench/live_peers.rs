@@ -27,17 +27,18 @@ fn figure(table: &Value, task: &str, who: &str, name: &str) -> Option<f64> {
     table[task][who][name].as_f64()
 }
 
-/// Processor time in percent of one CPU: threads of its own, and what tasks spend in the kernel
-/// beyond what they spend where nobody moves.
+/// Processor time in seconds from when it is set up: threads of its own, and what tasks spend in the
+/// kernel beyond what they spend where nobody moves.
 fn cpu(table: &Value, task: &str, who: &str) -> Option<f64> {
-    let system = figure(table, task, who, "system_percent")?;
-    let alone = figure(table, task, "nobody", "system_percent")?;
-    Some(figure(table, task, who, "threads_percent")? + (system - alone).max(0.0))
+    let of = |who: &str, name: &str| figure(table, task, who, name);
+    let alone = of("nobody", "system_s")? / of("nobody", "seconds")?;
+    let beyond = of(who, "system_s")? - alone * of(who, "seconds")?;
+    Some(of(who, "threads_s")? + beyond.max(0.0))
 }
 
 pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     let table = vm::seen(setting.ws, "live-peers", "acting-full")?;
-    println!("  task    who        rounds  given up     moved  of it in vain   own CPU");
+    println!("  task    who        rounds  given up     moved  of it in vain   own CPU  set up");
     for task in TASKS {
         for who in std::iter::once(OURS).chain(PEERS) {
             let one = |name| figure(&table, task, who, name);
@@ -49,7 +50,8 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
                 ["given up", "moved_mib", "helped_not_mib"].map(|name| one(name).unwrap_or(0.0));
             println!(
                 "  {task:<7} {who:<9} {rounds:>7.0} {missed:>9.0} {moved:>5.0} MiB {vain:>11.1} MiB \
-                 {cpu:>7.1} %"
+                 {cpu:>7.2} s {:>5.1} s",
+                one("set_up_s").unwrap_or(0.0),
             );
         }
     }

@@ -44,6 +44,15 @@ fn nothing_goes_to_a_node_that_is_not_there() {
 }
 
 #[test]
+fn what_a_call_takes_for_itself_is_measured_on_a_page_of_our_own() {
+    let mut real = Real::new();
+    for _ in 0..3 {
+        let took = real.empty().expect("a page of our own stays where it is");
+        assert!(took > Duration::ZERO);
+    }
+}
+
+#[test]
 fn nobody_is_gone() {
     let (_memory, span) = half_touched();
     let gone = Fails { gone: Pages(16), ..Fails::default() };
@@ -176,6 +185,9 @@ impl Calls for Script {
             }
         }
         Ok(0)
+    }
+    fn empty(&mut self) -> Option<Duration> {
+        None
     }
     fn now(&self) -> Duration {
         self.now
