@@ -405,27 +405,36 @@ fn a_full_disk_under_the_ledger_ends_it_and_the_knobs_come_back() {
 /// watched, and put back. After `restore` every knob is as before, each time.
 #[test]
 fn killed_at_any_moment_restore_puts_everything_back() {
-    const TIMES: u64 = 250;
-    let at = machine();
-    let mut random = homenode_core::splitmix::SplitMix::new(21);
-    let (mut set, mut left) = (0, 0);
-    for i in 0..TIMES {
-        let mut child = start(&at);
-        // Half of them on the way up, the others on the way down.
-        if i % 2 == 1 {
-            until("knobs that are set", || (knobs(&at) == as_set()).then_some(()));
-            signal(&child, libc::SIGTERM);
+    // Two at a time, each beside a machine of its own.
+    const TIMES: u64 = 1000;
+    let of = |seed: u64| {
+        let at = machine();
+        let mut random = homenode_core::splitmix::SplitMix::new(seed);
+        let (mut set, mut left) = (0, 0);
+        for i in 0..TIMES / 2 {
+            let mut child = start(&at);
+            // Half of them on the way up, the others on the way down.
+            if i % 2 == 1 {
+                until("knobs that are set", || (knobs(&at) == as_set()).then_some(()));
+                signal(&child, libc::SIGTERM);
+            }
+            std::thread::sleep(Duration::from_micros(random.next() % 60_000));
+            child.kill().expect("it is ours");
+            child.wait().expect("it is ours");
+            set += u64::from(knobs(&at) != as_before());
+            left += u64::from(at.join("run/homenode/act.journal").exists());
+            let out = run(&at, "restore --root ROOT --json");
+            assert_eq!(out.status.code(), Some(0), "{i}: {}", text(&out));
+            assert_eq!(knobs(&at), as_before(), "{i}: {}", text(&out));
+            assert!(!at.join("run/homenode/act.journal").exists(), "{i}");
         }
-        std::thread::sleep(Duration::from_micros(random.next() % 60_000));
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
-        set += u64::from(knobs(&at) != as_before());
-        left += u64::from(at.join("run/homenode/act.journal").exists());
-        let out = run(&at, "restore --root ROOT --json");
-        assert_eq!(out.status.code(), Some(0), "{i}: {}", text(&out));
-        assert_eq!(knobs(&at), as_before(), "{i}: {}", text(&out));
-        assert!(!at.join("run/homenode/act.journal").exists(), "{i}");
-    }
+        (at, set, left)
+    };
+    let [(at, set, left), (_, other_set, other_left)] = std::thread::scope(|s| {
+        let runs = [21, 22].map(|seed| s.spawn(move || of(seed)));
+        runs.map(|run| run.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+    });
+    let (set, left): (u64, u64) = (set + other_set, left + other_left);
     println!("{TIMES} kills: {left} left a journal, {set} a changed knob");
     // Each changed knob has its journal; a kill may hit nothing but such moments.
     assert!(set > 0 && left >= set, "{set} changed knobs, {left} journals of {TIMES}");
