@@ -717,10 +717,12 @@ mod tests {
     fn programs_are_made_and_run() {
         let _keep = on_one_cpu();
         let (fork, _) = fork().unwrap();
-        let (end, _) = fork_and_end().unwrap();
+        // Others may have the CPU meanwhile.
+        let quickest = |batch: fn() -> Batch| (0..9).map(|_| batch().unwrap().0).min().unwrap();
+        let end = quickest(fork_and_end);
         assert!(Duration::ZERO < fork && Duration::ZERO < end);
         // 256 mappings are more than the processes of this program have, and each has to be freed.
-        let (more, _) = fork_and_end_of_maps().unwrap();
+        let more = quickest(fork_and_end_of_maps);
         assert!(end < more, "{end:?} {more:?}");
         match fork_and_exec() {
             Ok((_, n)) => assert_eq!(n, FORKS),
@@ -730,6 +732,20 @@ mod tests {
         // What is no program can't be run, and that is noticed.
         let text = File::open("/proc/self/status").unwrap();
         assert!(forks(Then::Runs(&text), 0, true).unwrap_err().contains("did not end"));
+    }
+
+    #[test]
+    fn messages_go_from_one_cpu_to_another_by_turns() {
+        let all = cpus::allowed();
+        let _keep = on_one_cpu();
+        let _ = socket_far(CpuId(u32::MAX), Duration::ZERO).expect_err("there is no such CPU");
+        let Some(&other) = all.get(1) else {
+            println!("skipped: one CPU");
+            return;
+        };
+        // Where others have a CPU for a while the two don't take turns in time; that is tried again.
+        let far = (0..20).find_map(|_| socket_far(other, Duration::ZERO).ok()).expect("it runs");
+        assert!(far.iter().all(|&ps| (0.0..1e9).contains(&ps)), "{far:?}");
     }
 
     #[test]
