@@ -27,6 +27,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         "sched_runtime",
         "group",
         "start",
+        "exits",
         "policy",
         "memory_merge",
         "map",
@@ -104,6 +105,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
             t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?
         },
         spawned,
+        exits: t.opt("exits").map_or(Ok(false), |c| c.bool())?,
         policy: policy_of(&t)?,
         memory_merge: t.opt("memory_merge").map_or(Ok(false), |c| c.bool())?,
         maps,

@@ -717,7 +717,7 @@ fn impossible_tasks() {
             run.toml:25:17: process[0].sched_runtime: a slice is a whole number of ns from 100 µs to 100 ms; kernels cut others to that
             run.toml:25:17: process[0].sched_runtime: a slice is a whole number of ns from 100 µs to 100 ms; kernels cut others to that
             run.toml:25:17: process[0].sched_runtime: expected a time with its unit, such as "10us" or "1s", found a number
-            run.toml:25:1: process[0].slice: unknown key; allowed are name, cpus, threads, vcpus, copies, nice, sched_policy, sched_runtime, group, start, policy, memory_merge, map, step
+            run.toml:25:1: process[0].slice: unknown key; allowed are name, cpus, threads, vcpus, copies, nice, sched_policy, sched_runtime, group, start, exits, policy, memory_merge, map, step
             run.toml:22:11: process[0].threads: 0 is out of range; a whole number from 1 to 32768 is allowed
             run.toml:23:10: process[0].copies: 30000 copies of 2 threads are more than 32768 tasks
             run.toml:20:1: process[0]: the key "cpus" or "threads" is missing: "threads" says how many run, on whatever CPU they get; "cpus" alone names the one of each

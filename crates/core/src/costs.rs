@@ -257,6 +257,11 @@ cost_keys! {
     SocketSend = "socket_send", Nanoseconds, Core, 0..=1_000_000_000, default 900_000, "three times a pipe's: a buffer is made for each message";
     /// Time of receiving from a socket that has something.
     SocketReceive = "socket_receive", Nanoseconds, Core, 0..=1_000_000_000, default 700_000, "order of half of a round trip that doesn't sleep";
+    /// What sending to such a socket takes longer where its messages are read on another CPU: the lines of the socket and of
+    /// its buffers are there. Source: specs/workloads.md#far, as for the next.
+    SocketSendFar = "socket_send_far", Nanoseconds, Apart, 0..=1_000_000_000, default 0, "the socket's lines are taken to be where they are used: nothing more is assumed of a machine that doesn't say";
+    /// What receiving a message takes longer that another CPU has sent.
+    SocketReceiveFar = "socket_receive_far", Nanoseconds, Apart, 0..=1_000_000_000, default 0, "as socket_send_far";
     /// Time of sending a segment to a TCP socket of this machine over loopback, beside the copy of its bytes: the call,
     /// IP, and what the receiving side does with it in softirq, on the sender's CPU. Source:
     /// specs/workloads.md#network, as for the next five.
@@ -285,6 +290,8 @@ cost_keys! {
     /// Time of the end of a process that a parent has made, beside what freeing its pages takes (`pte_scan`
     /// each) and the wake-up of its parent.
     Exit = "exit", Nanoseconds, Core, 0..=1_000_000_000, default 40_000_000, "the other half of lmbench's lat_proc fork, less two switches and a wake-up";
+    /// The same for each mapping that such a process has at its end. Source: specs/workloads.md#costs.
+    ExitMap = "exit_map", Nanoseconds, Core, 0..=1_000_000_000, default 0, "in exit: of a machine that doesn't say, nothing more is assumed";
     /// Time in which balancing looks at one CPU.
     BalanceCpu = "balance_cpu", Nanoseconds, Apart, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
     /// Time in which balancing takes one task off a queue and puts it on another.

@@ -334,6 +334,8 @@ pub struct Process {
     pub start: Picos,
     /// It doesn't start by itself: tasks run it that come to a [`Step::Spawn`].
     pub spawned: bool,
+    /// It pays for its end before it is one, as those do that a parent has made.
+    pub exits: bool,
     /// Mempolicy of the tasks.
     pub policy: Mempolicy,
     /// `prctl(PR_SET_MEMORY_MERGE)` before anything is mapped: all its private

@@ -29,7 +29,9 @@
 //! | `syscall`, `pipe_*`, `socket_*`, `futex_call` | calls for which nobody waits |
 //! | `wake_up` | a futex call that wakes a task of its CPU, less one that wakes nobody |
 //! | `context_switch` | two processes of one CPU wake each other by turns, less the calls |
+//! | `socket_*_far` | the same calls, sender and receiver on two CPUs by turns |
 //! | `fork`, `exec` | a copy of this process before its buffers are there; a program of two instructions |
+//! | `exit`, `exit_map` | fork and the child's end; the same with many mappings more |
 //! | `tick` | what is missing of a busy loop's time |
 //! | `page_query`, `proc_read`, `zoneinfo_read` | homenode's own looks: move_pages without targets, files below /proc |
 //! | `ksm_checksum` | XXH64 of pages that the cache holds |

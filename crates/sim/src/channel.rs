@@ -53,15 +53,31 @@ impl Message {
     }
 }
 
+/// A message in a socket.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// Bytes that nobody has read.
+    left: u32,
+    /// What it takes of the buffer.
+    size: u32,
+    /// Where it was sent.
+    cpu: u32,
+}
+
+/// Messages, and what they take of the buffer in all.
+#[derive(Clone, Debug, Default)]
+struct Socket {
+    messages: VecDeque<Sent>,
+    taken: u32,
+    /// Where the last was read.
+    reader: Option<u32>,
+}
+
 /// The state of one channel.
 #[derive(Clone, Debug)]
 enum State {
     Pipe(Pipe),
-    /// Messages: bytes that nobody has read of each. What they take of the buffer in all.
-    Socket {
-        messages: VecDeque<(u32, u32)>,
-        taken: u32,
-    },
+    Socket(Socket),
     /// One direction over loopback.
     Net(Net),
     /// Wakes that nobody has taken yet.
@@ -99,6 +115,8 @@ pub(crate) struct Channels {
     one_queue: bool,
     /// Segments beyond what its price has in it that the last read over loopback had to take on.
     segments: u32,
+    /// Messages that the last read of a socket has taken out and another CPU had sent.
+    far: u32,
 }
 
 impl Channels {
@@ -116,7 +134,7 @@ impl Channels {
             });
             let state = match d.kind {
                 ChannelKind::Pipe => State::Pipe(Pipe::default()),
-                ChannelKind::Socket => State::Socket { messages: VecDeque::new(), taken: 0 },
+                ChannelKind::Socket => State::Socket(Socket::default()),
                 ChannelKind::Tcp if d.nodelay => State::Net(Net::new(Rules::Stream)),
                 ChannelKind::Tcp => State::Net(Net::new(Rules::Nagle)),
                 ChannelKind::Udp => State::Net(Net::new(Rules::Datagrams)),
@@ -164,7 +182,7 @@ impl Channels {
     pub(crate) fn owner(&self, channel: u32) -> Option<usize> {
         match self.all[channel as usize].state {
             State::Mutex(owner) => owner,
-            State::Pipe(_) | State::Socket { .. } | State::Net(_) | State::Futex(_) => None,
+            State::Pipe(_) | State::Socket(_) | State::Net(_) | State::Futex(_) => None,
         }
     }
 
@@ -285,7 +303,7 @@ impl Channels {
     pub(crate) fn ahead_at(&self, channel: u32) -> u64 {
         match &self.all[channel as usize].state {
             State::Pipe(pipe) => pipe.cpus(),
-            State::Socket { .. } | State::Net(_) | State::Futex(_) | State::Mutex(_) => 0,
+            State::Socket(_) | State::Net(_) | State::Futex(_) | State::Mutex(_) => 0,
         }
     }
 
@@ -294,14 +312,27 @@ impl Channels {
         self.all[channel as usize].takers.contains(&task)
     }
 
-    /// A task writes a message. Whoever is to be woken is appended to `wakes`.
+    /// Whether what is sent to a socket from a CPU is read on another: where the last message was read.
+    pub(crate) fn is_read_far(&self, channel: u32, cpu: usize) -> bool {
+        match &self.all[channel as usize].state {
+            State::Socket(socket) => socket.reader.is_some_and(|reader| reader != cpu as u32),
+            State::Pipe(_) | State::Net(_) | State::Futex(_) | State::Mutex(_) => false,
+        }
+    }
+    /// Messages of other CPUs that the last read of a socket has taken out: they are taken with this.
+    pub(crate) fn sent_far(&mut self) -> u32 {
+        std::mem::take(&mut self.far)
+    }
+
+    /// A task writes a message, on a CPU. Whoever is to be woken is appended to `wakes`.
     pub(crate) fn write(
         &mut self,
         channel: u32,
-        task: usize,
+        (task, cpu): (usize, usize),
         bytes: u32,
         wakes: &mut Vec<usize>,
     ) -> Tried {
+        let cpu = cpu as u32;
         let c = &mut self.all[channel as usize];
         let done = match &mut c.state {
             State::Pipe(pipe) => {
@@ -320,14 +351,14 @@ impl Channels {
                 // Only who finds it empty has somebody to wake.
                 was_empty
             }
-            State::Socket { messages, taken } => {
-                if *taken >= SNDBUF {
+            State::Socket(socket) => {
+                if socket.taken >= SNDBUF {
                     c.givers.push_back(task);
                     return Tried::Waits;
                 }
                 let size = (bytes + SKB_END).next_power_of_two() + SKB_HEAD;
-                messages.push_back((bytes, size));
-                *taken += size;
+                socket.messages.push_back(Sent { left: bytes, size, cpu });
+                socket.taken += size;
                 true
             }
             State::Net(net) => {
@@ -354,7 +385,7 @@ impl Channels {
     pub(crate) fn queues(&mut self, channel: u32, bytes: u32) -> bool {
         match &mut self.all[channel as usize].state {
             State::Net(net) => net.queues(bytes),
-            State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => false,
+            State::Pipe(_) | State::Socket(_) | State::Futex(_) | State::Mutex(_) => false,
         }
     }
     /// A task is about to read: if nothing has come over loopback, it waits for that from now on.
@@ -370,7 +401,7 @@ impl Channels {
     pub(crate) fn owes(&mut self, channel: u32) -> bool {
         match &mut self.all[channel as usize].state {
             State::Net(net) => net.owes(),
-            State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => false,
+            State::Pipe(_) | State::Socket(_) | State::Futex(_) | State::Mutex(_) => false,
         }
     }
     /// Segments that the last read over loopback had to take on beyond its price: they are taken with this.
@@ -383,7 +414,7 @@ impl Channels {
             let all = &self.all[n.first as usize..(n.first + n.count) as usize];
             let nets = all.iter().filter_map(|c| match &c.state {
                 State::Net(net) => Some(net),
-                State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => None,
+                State::Pipe(_) | State::Socket(_) | State::Futex(_) | State::Mutex(_) => None,
             });
             NetFigures::of(&n.name, nets)
         };
@@ -391,15 +422,16 @@ impl Channels {
         self.names.iter().filter(nets).map(of).collect()
     }
 
-    /// A task reads up to `bytes`, or of 0 what is left of a message; how many of them it has got. If that is less, it waits
+    /// A task reads up to `bytes` on a CPU, or of 0 what is left of a message; how many of them it has got. If that is less, it waits
     /// for the rest, but for a datagram, which comes whole.
     pub(crate) fn read(
         &mut self,
         channel: u32,
-        task: usize,
+        (task, cpu): (usize, usize),
         bytes: u32,
         wakes: &mut Vec<usize>,
     ) -> u32 {
+        let cpu = cpu as u32;
         let c = &mut self.all[channel as usize];
         let mut got = 0;
         match &mut c.state {
@@ -423,19 +455,23 @@ impl Channels {
                     wakes.extend(c.takers.pop_front());
                 }
             }
-            State::Socket { messages, taken } => {
+            State::Socket(socket) => {
                 while got < bytes {
-                    let Some((left, size)) = messages.front_mut() else { break };
-                    let part = (bytes - got).min(*left);
-                    *left -= part;
+                    let Some(sent) = socket.messages.front_mut() else { break };
+                    let part = (bytes - got).min(sent.left);
+                    sent.left -= part;
                     got += part;
-                    if *left == 0 {
-                        *taken -= *size;
-                        messages.pop_front();
+                    if sent.left == 0 {
+                        self.far += u32::from(sent.cpu != cpu);
+                        socket.taken -= sent.size;
+                        socket.messages.pop_front();
                     }
                 }
+                if got > 0 {
+                    socket.reader = Some(cpu);
+                }
                 // Writers are told when three quarters are free again.
-                if got > 0 && *taken * 4 <= SNDBUF {
+                if got > 0 && socket.taken * 4 <= SNDBUF {
                     wakes.extend(c.givers.drain(..));
                 }
             }
@@ -533,28 +569,28 @@ mod tests {
     fn a_pipe_holds_640_messages_of_100_bytes() {
         let mut c = of(ChannelKind::Pipe, 1, 1);
         let mut wakes = Vec::new();
-        let n = (0..).take_while(|_| c.write(0, 7, 100, &mut wakes) == Tried::Done).count();
+        let n = (0..).take_while(|_| c.write(0, (7, 0), 100, &mut wakes) == Tried::Done).count();
         assert_eq!((n, wakes.len()), (640, 0));
         // A page has to be read whole before there is room; the writer is woken then.
         for i in 1..=40 {
-            let wakes = woken(|w| assert_eq!(c.read(0, 8, 100, w), 100));
+            let wakes = woken(|w| assert_eq!(c.read(0, (8, 0), 100, w), 100));
             assert_eq!(wakes, if i == 40 { vec![7] } else { vec![] }, "{i}");
         }
-        assert_eq!(c.write(0, 7, 100, &mut wakes), Tried::Done);
+        assert_eq!(c.write(0, (7, 0), 100, &mut wakes), Tried::Done);
     }
 
     #[test]
     fn only_who_finds_a_pipe_empty_wakes_a_reader() {
         let mut c = of(ChannelKind::Pipe, 1, 1);
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 0)), []);
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 4, w), 0)), []);
-        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [1]);
-        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (1, 0), 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (2, 0), 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, (9, 0), 4, w), Tried::Done)), [1]);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, (9, 0), 4, w), Tried::Done)), []);
         // Who has read and leaves something wakes the next.
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 4)), [2]);
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 8, w), 4)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (1, 0), 4, w), 4)), [2]);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (2, 0), 8, w), 4)), []);
         // And who has got a part waits for the rest.
-        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [2]);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, (9, 0), 4, w), Tried::Done)), [2]);
     }
 
     /// Up to 5.4 whoever waits at a pipe looks again after each write, and after each page that is read.
@@ -568,15 +604,15 @@ mod tests {
             nodelay: false,
         };
         let mut c = Channels::new(&[declared], KernelVersion::V4_5);
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 0)), []);
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 4, w), 0)), []);
-        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [1, 2]);
-        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 4)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (1, 0), 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (2, 0), 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, (9, 0), 4, w), Tried::Done)), [1, 2]);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, (1, 0), 4, w), 4)), []);
         let mut wakes = Vec::new();
-        while c.write(0, 7, 1000, &mut wakes) == Tried::Done {}
-        assert_eq!(c.write(0, 8, 1000, &mut wakes), Tried::Waits);
+        while c.write(0, (7, 0), 1000, &mut wakes) == Tried::Done {}
+        assert_eq!(c.write(0, (8, 0), 1000, &mut wakes), Tried::Waits);
         for message in 1..=4 {
-            let wakes = woken(|w| assert_eq!(c.read(0, 1, 1000, w), 1000));
+            let wakes = woken(|w| assert_eq!(c.read(0, (1, 0), 1000, w), 1000));
             assert_eq!(wakes, if message == 4 { vec![7, 8] } else { vec![] }, "{message}");
         }
     }
@@ -585,17 +621,17 @@ mod tests {
     fn who_waits_for_two_pages_looks_again_at_each_that_is_free() {
         let mut c = of(ChannelKind::Pipe, 1, 1);
         let mut wakes = Vec::new();
-        while c.write(0, 7, 1000, &mut wakes) == Tried::Done {}
+        while c.write(0, (7, 0), 1000, &mut wakes) == Tried::Done {}
         c.forget(0, 7);
-        assert_eq!(c.write(0, 9, 5000, &mut wakes), Tried::Waits);
+        assert_eq!(c.write(0, (9, 0), 5000, &mut wakes), Tried::Waits);
         // A page has four such messages.
         for page in 1..=2 {
             for message in 1..=4 {
-                let wakes = woken(|w| assert_eq!(c.read(0, 8, 1000, w), 1000));
+                let wakes = woken(|w| assert_eq!(c.read(0, (8, 0), 1000, w), 1000));
                 assert_eq!(wakes, if message == 4 { vec![9] } else { vec![] }, "{page} {message}");
             }
             let tried = if page == 1 { Tried::Waits } else { Tried::Done };
-            assert_eq!(c.write(0, 9, 5000, &mut wakes), tried);
+            assert_eq!(c.write(0, (9, 0), 5000, &mut wakes), tried);
         }
     }
 
@@ -605,17 +641,18 @@ mod tests {
     fn what_others_found_before_wakes_nobody_later() {
         let mut pipe = of(ChannelKind::Pipe, 1, 1);
         for _ in 0..15 {
-            assert_eq!(pipe.write(0, 1, 4096, &mut Vec::new()), Tried::Done);
+            assert_eq!(pipe.write(0, (1, 0), 4096, &mut Vec::new()), Tried::Done);
         }
         // One page is too little for the first, which is killed.
-        assert_eq!(pipe.write(0, 1, 8192, &mut Vec::new()), Tried::Waits);
+        assert_eq!(pipe.write(0, (1, 0), 8192, &mut Vec::new()), Tried::Waits);
         pipe.forget(0, 1);
-        assert_eq!(pipe.write(0, 2, 4096, &mut Vec::new()), Tried::Done);
+        assert_eq!(pipe.write(0, (2, 0), 4096, &mut Vec::new()), Tried::Done);
         for writer in [3, 4] {
-            assert_eq!(pipe.write(0, writer, 4096, &mut Vec::new()), Tried::Waits);
+            assert_eq!(pipe.write(0, (writer, 0), 4096, &mut Vec::new()), Tried::Waits);
         }
-        let read =
-            |pipe: &mut Channels| woken(|wakes| assert_eq!(pipe.read(0, 9, 4096, wakes), 4096));
+        let read = |pipe: &mut Channels| {
+            woken(|wakes| assert_eq!(pipe.read(0, (9, 0), 4096, wakes), 4096))
+        };
         assert_eq!(read(&mut pipe), [3]);
         assert_eq!(read(&mut pipe), [] as [usize; 0]);
     }
@@ -623,9 +660,10 @@ mod tests {
     fn a_socket_holds_278_messages_of_100_bytes() {
         let mut c = of(ChannelKind::Socket, 1, 1);
         let mut wakes = Vec::new();
-        let n = (0..).take_while(|_| c.write(0, 7, 100, &mut wakes) == Tried::Done).count();
+        let n = (0..).take_while(|_| c.write(0, (7, 0), 100, &mut wakes) == Tried::Done).count();
         assert_eq!((n, wakes.len()), (278, 0));
-        let reads = (1..).find(|_| !woken(|w| assert_eq!(c.read(0, 8, 100, w), 100)).is_empty());
+        let reads =
+            (1..).find(|_| !woken(|w| assert_eq!(c.read(0, (8, 0), 100, w), 100)).is_empty());
         // 69 of 768 bytes are a quarter of the buffer.
         assert_eq!(reads, Some(278 - 69));
     }

@@ -316,16 +316,19 @@ impl Simulation {
     ///
     /// Source: specs/workloads.md#spawn.
     pub(crate) fn exit(&mut self, id: usize) {
-        if self.tasks[id].parent.is_none() {
+        if self.tasks[id].parent.is_none() && !self.processes[self.tasks[id].process].exits {
             return;
         }
         let mut ctx = self.ctx(id);
         let (clock, space) = (ctx.clock, self.tasks[id].space);
+        let mut maps = 0;
         if self.kernel.space(space).users == 1 {
+            maps = self.kernel.space(space).vmas.len() as u64;
             let end = self.kernel.space(space).above();
             self.kernel.unmap(&mut ctx, space, 0, end);
         }
-        let exit = self.kernel.prices[Cost::Exit];
+        let prices = &self.kernel.prices;
+        let exit = prices[Cost::Exit] + maps * prices[Cost::ExitMap];
         self.charge(id, ctx.clock - clock + exit, Why::System);
     }
 

@@ -110,6 +110,11 @@ impl Vary {
     }
 }
 
+/// Whether nobody has published it of any machine: it is nothing there, and so is a fifth of it.
+fn only_measured(cost: Cost) -> bool {
+    matches!(cost, Cost::SocketSendFar | Cost::SocketReceiveFar | Cost::ExitMap)
+}
+
 /// Whether only tasks pay it that wait for one another, that balancing moves, or that share a core:
 /// no experiment here has any.
 fn of_channels(cost: Cost) -> bool {
@@ -121,6 +126,8 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::PipeRead
             | Cost::SocketSend
             | Cost::SocketReceive
+            | Cost::SocketSendFar
+            | Cost::SocketReceiveFar
             | Cost::FutexCall
             | Cost::TcpSend
             | Cost::TcpQueue
@@ -133,6 +140,7 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::Fork
             | Cost::Exec
             | Cost::Exit
+            | Cost::ExitMap
             | Cost::Ipi
             | Cost::BalanceTask
             | Cost::SiblingSpeed
@@ -203,7 +211,7 @@ impl What {
             Cost::BalanceCpu,
         ];
         let pays = |c: &&Cost| of_channels(**c) || scheduling.contains(c);
-        let none = |c: &&Cost| !of_clocks(**c);
+        let none = |c: &&Cost| !of_clocks(**c) && !only_measured(**c);
         Cost::ALL.iter().filter(pays).filter(none).map(|&c| Self::Cost(c)).collect()
     }
 

@@ -11,9 +11,11 @@
 //! All of it on one CPU. Nothing here is a workload that is predicted with it:
 //! specs/workloads.md#measured.
 
+use super::cpus;
 use super::kernel::{Batch, because, fork_and, wait_for};
 use super::stats::{Series, timed};
 use crate::child;
+use homenode_core::units::CpuId;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -134,6 +136,116 @@ fn both_ways(
     };
     let (written, read) = (all(true)?, all(false)?);
     Ok(if write { written } else { read })
+}
+
+/// Sockets, and messages of each: as for [`Call::SocketSend`].
+const NEAR: (usize, usize) = (1, SOCKET_CALLS as usize);
+/// Where they go to another CPU some MiB of buffers are under way at once, more than the caches nearest to a core
+/// hold, as where a receiver is not at it yet.
+const FAR: (usize, usize) = (16, 200);
+/// So often they are filled and emptied for one sample, after as often for nothing.
+const PASSES: u32 = 2;
+/// The longest that a CPU waits for the other's turn.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// As [`Call::SocketSend`] and [`Call::SocketReceive`], by turns for a slot: this CPU sends to all of many sockets, and then
+/// `other` receives all of that. What they take longer so than a few on this CPU alone, by message, in
+/// picoseconds.
+pub(super) fn socket_far(other: CpuId, slot: Duration) -> Result<[f64; 2], String> {
+    let pair = |_| -> Result<(UnixStream, UnixStream), String> {
+        let (to, from) = UnixStream::pair().map_err(because("socketpair"))?;
+        // What is not there is not waited for for ever, and neither is room.
+        from.set_read_timeout(Some(PATIENCE)).map_err(because("a socket"))?;
+        to.set_write_timeout(Some(PATIENCE)).map_err(because("a socket"))?;
+        Ok((to, from))
+    };
+    let sockets = (0..FAR.0).map(pair).collect::<Result<Vec<_>, _>>()?;
+    // By call.
+    let send = |(many, messages): (usize, usize)| -> Result<f64, String> {
+        let began = Instant::now();
+        for (to, _) in &sockets[..many] {
+            let mut to = to;
+            (0..messages)
+                .try_for_each(|_| to.write_all(&[0; SOCKET_BYTES]))
+                .map_err(because("a call"))?;
+        }
+        Ok(began.elapsed().as_nanos() as f64 * 1e3 / (many * messages) as f64)
+    };
+    let receive = |(many, messages): (usize, usize)| -> Result<f64, String> {
+        let mut buffer = [0; SOCKET_BYTES];
+        let began = Instant::now();
+        for (_, from) in &sockets[..many] {
+            let mut from = from;
+            (0..messages)
+                .try_for_each(|_| from.read_exact(&mut buffer))
+                .map_err(because("a call"))?;
+        }
+        Ok(began.elapsed().as_nanos() as f64 * 1e3 / (many * messages) as f64)
+    };
+    let (turn, took) = (AtomicU32::new(PARENT), AtomicU64::new(0));
+    let until = |turned: &dyn Fn(u32) -> bool| {
+        let since = Instant::now();
+        while !turned(turn.load(Ordering::Acquire)) {
+            if since.elapsed() > PATIENCE {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        true
+    };
+    let answer = || {
+        if !cpus::pin(other) {
+            turn.store(OVER, Ordering::Release);
+            return;
+        }
+        while until(&|now| now != PARENT) && turn.load(Ordering::Acquire) == CHILD {
+            let Ok(each) = receive(FAR) else { break };
+            took.store(each as u64, Ordering::Release);
+            turn.store(PARENT, Ordering::Release);
+        }
+    };
+    // Sending and receiving, on one CPU and on two.
+    let mut all: [[Series; 2]; 2] = Default::default();
+    thread::scope(|scope| -> Result<(), String> {
+        let builder = thread::Builder::new();
+        builder.spawn_scoped(scope, answer).map_err(|e| format!("a thread: {e}"))?;
+        let (began, mut round) = (Instant::now(), 0);
+        let mut rounds = || -> Result<(), String> {
+            while round < 6 || began.elapsed() < slot {
+                let far = round % 2 == 1;
+                for pass in 0..2 * PASSES {
+                    let both = match far {
+                        true => {
+                            let sent = send(FAR)?;
+                            turn.store(CHILD, Ordering::Release);
+                            if !until(&|now| now != CHILD) {
+                                return Err("the two CPUs did not take turns".to_owned());
+                            }
+                            [sent, took.load(Ordering::Acquire) as f64]
+                        }
+                        false => [send(NEAR)?, receive(NEAR)?],
+                    };
+                    // Before that buffers come from where the other round has left them.
+                    if pass >= PASSES {
+                        for (series, each) in all.iter_mut().zip(both) {
+                            series[usize::from(far)].push(Some(each));
+                        }
+                    }
+                }
+                round += 1;
+            }
+            Ok(())
+        };
+        let done = rounds();
+        turn.store(OVER, Ordering::Release);
+        done
+    })?;
+    let more = |[near, far]: [Series; 2]| {
+        let more = near.median().zip(far.median()).map(|(near, far)| (far - near).max(0.0));
+        more.ok_or_else(|| "no sample was taken".to_owned())
+    };
+    let [sent, received] = all;
+    Ok([more(sent)?, more(received)?])
 }
 
 fn pipe(write: bool) -> Batch {
@@ -420,12 +532,16 @@ enum Then<'a> {
 }
 
 /// Forks in a process that has nothing but a copy of this one, and says how long they took:
-/// each `fork` alone, or up to the child's end.
-fn forks(then: Then<'_>, whole: bool) -> Batch {
+/// each `fork` alone, or up to the child's end. It has so many mappings of a file more.
+fn forks(then: Then<'_>, maps: u64, whole: bool) -> Batch {
     let shared = Shared::new()?;
     let result = &shared.words().result;
+    let code = File::open("/proc/self/exe").map_err(because("/proc/self/exe"))?;
     let other = fork_and(|| {
         die_with_parent();
+        if !(0..maps).all(|_| map_code(&code)) {
+            return;
+        }
         // Who is made does not run before its maker goes on.
         let _ = set_policy(libc::SCHED_BATCH);
         let mut sum = Duration::ZERO;
@@ -460,6 +576,17 @@ fn forks(then: Then<'_>, whole: bool) -> Batch {
     }
 }
 
+/// Maps the beginning of a file, beside a page that nobody has: the next mapping is one of its own.
+fn map_code(file: &File) -> bool {
+    let (none, page) = (std::ptr::null_mut(), 4096);
+    // SAFETY: a new mapping at an address of the kernel's choice, of which half is given back.
+    unsafe {
+        let (prot, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        let at = libc::mmap(none, 2 * page, prot, private, file.as_raw_fd(), 0);
+        at != libc::MAP_FAILED && libc::munmap(at, page) == 0
+    }
+}
+
 fn run(program: &File) {
     let none = [std::ptr::null::<libc::c_char>()];
     let flags = libc::AT_EMPTY_PATH;
@@ -472,17 +599,28 @@ fn run(program: &File) {
 
 /// A fork: until the parent has the child's number.
 pub(super) fn fork() -> Batch {
-    forks(Then::Ends, false)
+    forks(Then::Ends, 0, false)
 }
 
 /// A fork and the child's end.
 pub(super) fn fork_and_end() -> Batch {
-    forks(Then::Ends, true)
+    forks(Then::Ends, 0, true)
+}
+
+/// The two of a process that has so many mappings more, none of whose pages it uses.
+pub(super) const MAPS: u64 = 256;
+
+pub(super) fn fork_of_maps() -> Batch {
+    forks(Then::Ends, MAPS, false)
+}
+
+pub(super) fn fork_and_end_of_maps() -> Batch {
+    forks(Then::Ends, MAPS, true)
 }
 
 /// A fork, a program of two instructions, and its end.
 pub(super) fn fork_and_exec() -> Batch {
-    forks(Then::Runs(&program()?), true)
+    forks(Then::Runs(&program()?), 0, true)
 }
 
 /// A program that ends at once: exit(0).
@@ -545,7 +683,6 @@ pub(super) fn tick(slot: Duration) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cpus;
     use super::*;
 
     fn on_one_cpu() -> cpus::KeepAffinity {
@@ -580,8 +717,13 @@ mod tests {
     fn programs_are_made_and_run() {
         let _keep = on_one_cpu();
         let (fork, _) = fork().unwrap();
-        let (end, _) = fork_and_end().unwrap();
+        // Others may have the CPU meanwhile.
+        let quickest = |batch: fn() -> Batch| (0..9).map(|_| batch().unwrap().0).min().unwrap();
+        let end = quickest(fork_and_end);
         assert!(Duration::ZERO < fork && Duration::ZERO < end);
+        // 256 mappings are more than the processes of this program have, and each has to be freed.
+        let more = quickest(fork_and_end_of_maps);
+        assert!(end < more, "{end:?} {more:?}");
         match fork_and_exec() {
             Ok((_, n)) => assert_eq!(n, FORKS),
             // Another processor, or a system that runs no program from memory.
@@ -589,7 +731,21 @@ mod tests {
         }
         // What is no program can't be run, and that is noticed.
         let text = File::open("/proc/self/status").unwrap();
-        assert!(forks(Then::Runs(&text), true).unwrap_err().contains("did not end"));
+        assert!(forks(Then::Runs(&text), 0, true).unwrap_err().contains("did not end"));
+    }
+
+    #[test]
+    fn messages_go_from_one_cpu_to_another_by_turns() {
+        let all = cpus::allowed();
+        let _keep = on_one_cpu();
+        let _ = socket_far(CpuId(u32::MAX), Duration::ZERO).expect_err("there is no such CPU");
+        let Some(&other) = all.get(1) else {
+            println!("skipped: one CPU");
+            return;
+        };
+        // Where others have a CPU for a while the two don't take turns in time; that is tried again.
+        let far = (0..20).find_map(|_| socket_far(other, Duration::ZERO).ok()).expect("it runs");
+        assert!(far.iter().all(|&ps| (0.0..1e9).contains(&ps)), "{far:?}");
     }
 
     #[test]

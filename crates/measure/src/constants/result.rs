@@ -1,6 +1,6 @@
 //! From samples to a machine: every constant with value, spread, method, origin.
 
-use super::calls::{Call, LARGE_BYTES};
+use super::calls::{Call, LARGE_BYTES, MAPS};
 use super::rounds::{Kernel, LinkSeries, Migration, Samples, Wakes, sweep_point};
 use super::stats::{Series, measured, whole, within};
 use homenode_core::costs::{Constant, Cost, Costs};
@@ -220,6 +220,8 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         Cost::SocketReceive => {
             of_call(key, s, Call::SocketReceive, "reads of 100 bytes that a local stream socket has")
         }
+        Cost::SocketSendFar => of_far(key, s, 0, "writes"),
+        Cost::SocketReceiveFar => of_far(key, s, 1, "reads"),
         Cost::TcpSend => of_call(key, s, Call::TcpSend, "writes of 1 byte to a connection over loopback, each a segment that nobody waits for"),
         Cost::TcpQueue => of_call(key, s, Call::TcpQueue, "writes of 1 byte to a corked connection over loopback"),
         Cost::TcpReceive => of_call(key, s, Call::TcpReceive, "reads of 1 byte that a connection over loopback has"),
@@ -236,6 +238,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         ),
         Cost::Exec => exec(s),
         Cost::Exit => exit(s),
+        Cost::ExitMap => exit_map(s),
         Cost::Tick => s
             .tick
             .measured("gaps of 0.5 to 50 µs in a loop that looks at the clock, their median".to_owned())
@@ -357,6 +360,41 @@ fn exit(s: &Samples) -> Constant {
             "fork and the child's end: {}, less {} for the fork and twice {} for a hand-over to another process, as to the child and back",
             t[0], t[1], t[2]
         )
+    })
+}
+
+/// What each of a child's mappings adds to its end: what is left of a fork and the end without the fork, less the same of a
+/// process without them.
+fn exit_map(s: &Samples) -> Constant {
+    let end = |whole: &Kernel, fork: &Kernel| difference(&whole.series, &fork.series);
+    let with = end(&s.fork_and_end_of_maps, &s.fork_of_maps);
+    let each: Series = difference(&with, &end(&s.fork_and_end, &s.fork))
+        .iter()
+        .map(|ps| ps / MAPS as f64)
+        .collect();
+    let of_whole = s.fork_and_end_of_maps.series.median().zip(s.fork_of_maps.series.median());
+    let told = of_whole.and_then(|(whole, fork)| {
+        each.measured(format!(
+            "end of a child with {MAPS} mappings of a file more: {} with the fork, {} the fork; less the same without them; by mapping",
+            ns(whole),
+            ns(fork)
+        ))
+    });
+    told.unwrap_or_else(|| {
+        let all = [&s.fork_and_end_of_maps, &s.fork_of_maps, &s.fork_and_end, &s.fork];
+        let why = all.iter().find_map(|k| k.refusal.as_deref()).unwrap_or("no sample was taken");
+        default_because(Cost::ExitMap, &format!("not measured: {why}"))
+    })
+}
+
+/// What a call on a socket takes longer between two CPUs.
+fn of_far(key: Cost, s: &Samples, which: usize, what: &str) -> Constant {
+    let method = format!(
+        "200 messages of 100 bytes to each of 16 sockets, written on one CPU and then read on another, by turns: {what}, less those of 64 messages, both on one CPU"
+    );
+    s.far[which].measured(method).unwrap_or_else(|| {
+        let why = s.far_refusal.as_deref().unwrap_or("no sample was taken");
+        default_because(key, &format!("not measured: {why}"))
     })
 }
 

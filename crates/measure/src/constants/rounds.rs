@@ -63,7 +63,7 @@ mod slot {
     /// For each kind of look.
     pub(super) const LOOK: u64 = 10;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_590;
+    pub(super) const HOME: u64 = 2_610;
 }
 
 /// A node whose CPUs we may use.
@@ -200,11 +200,16 @@ pub(super) struct Samples {
     pub(super) fork: Kernel,
     pub(super) fork_and_end: Kernel,
     pub(super) fork_and_exec: Kernel,
+    pub(super) fork_of_maps: Kernel,
+    pub(super) fork_and_end_of_maps: Kernel,
     pub(super) tick: Series,
     /// A statement of statistics, and what a line of them takes that moves; why it was not taken.
     pub(super) statement: Series,
     pub(super) line: Series,
     pub(super) line_refusal: Option<String>,
+    /// What sending and receiving take longer between two CPUs; why it was not taken.
+    pub(super) far: [Series; 2],
+    pub(super) far_refusal: Option<String>,
     pub(super) notes: Vec<String>,
 }
 
@@ -358,6 +363,8 @@ pub(super) fn run(
         s.fork.round(Duration::ZERO, calls::fork);
         s.fork_and_end.round(Duration::ZERO, calls::fork_and_end);
         s.fork_and_exec.round(Duration::ZERO, calls::fork_and_exec);
+        s.fork_of_maps.round(Duration::ZERO, calls::fork_of_maps);
+        s.fork_and_end_of_maps.round(Duration::ZERO, calls::fork_and_end_of_maps);
     }
 
     for (i, &to) in targets.iter().enumerate() {
@@ -599,7 +606,10 @@ impl<'a> Home<'a> {
 
         meter.step("wake-ups", slot::HOME / 16);
         self.wake_ups(clock, samples);
-        meter.step("calls", slot::TICK + slot::LINES + slot::CALL * (1 + Call::ALL.len() as u64));
+        meter.step(
+            "calls",
+            slot::TICK + 2 * slot::LINES + slot::CALL * (1 + Call::ALL.len() as u64),
+        );
         for call in Call::ALL {
             let all = samples.calls.entry(call).or_default();
             all.round(clock.slot(slot::CALL), || call.batch());
@@ -617,6 +627,20 @@ impl<'a> Home<'a> {
             None => {
                 samples.line_refusal = Some("this process may use one CPU only".to_owned());
             }
+        }
+        match self.wakes {
+            Some((_, other)) if samples.far_refusal.is_none() => {
+                match calls::socket_far(other, clock.slot(slot::LINES)) {
+                    Ok(far) => {
+                        for (series, far) in samples.far.iter_mut().zip(far) {
+                            series.push(Some(far));
+                        }
+                    }
+                    Err(why) => samples.far_refusal = Some(why),
+                }
+            }
+            Some(_) => {}
+            None => samples.far_refusal = Some("this process may use one CPU only".to_owned()),
         }
         meter.step("cache sizes and latencies", slot::HOME / 4);
         self.near(clock, random, samples);

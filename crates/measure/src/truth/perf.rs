@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// What one run gave.
@@ -16,6 +17,8 @@ pub struct Run {
     pub switches: u64,
     /// How often one of them went to another CPU.
     pub migrations: u64,
+    /// Page faults of all its tasks.
+    pub faults: u64,
     /// CPU time that all CPUs were busy meanwhile and not for it, and all CPU time there was.
     pub others: [Duration; 2],
 }
@@ -59,12 +62,32 @@ impl PerfError {
 /// # Errors
 /// [`PerfError`].
 pub fn bench(args: &[String], folder: &Path) -> Result<Run, PerfError> {
+    let (run, said) = counted(args, folder)?;
+    let seconds = seconds(&said).ok_or_else(|| PerfError::Failed {
+        command: command_of(args),
+        said: format!("it says no time: {said:?}"),
+    })?;
+    Ok(Run { seconds, ..run })
+}
+
+fn command_of(args: &[String]) -> String {
+    format!("perf bench -f simple {}", args.join(" "))
+}
+
+/// The same but for the time, which may be too short for its three digits; and what it said.
+fn counted(args: &[String], folder: &Path) -> Result<(Run, String), PerfError> {
     let counted = folder.join("perf.csv");
     let mut perf = Command::new("perf");
     // In plain English, whatever the user's language is.
-    perf.env("LC_ALL", "C").args(["stat", "-x,", "-e", "context-switches,cpu-migrations", "-o"]);
+    perf.env("LC_ALL", "C").args([
+        "stat",
+        "-x,",
+        "-e",
+        "context-switches,cpu-migrations,page-faults",
+        "-o",
+    ]);
     perf.arg(&counted).args(["--", "perf", "bench", "-f", "simple"]).args(args);
-    let command = format!("perf bench -f simple {}", args.join(" "));
+    let command = command_of(args);
     let failed = |said: String| PerfError::Failed { command: command.clone(), said };
     let beside = Beside::begin();
     let out = perf.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
@@ -78,18 +101,66 @@ pub fn bench(args: &[String], folder: &Path) -> Result<Run, PerfError> {
         let last = error.lines().chain(said.lines()).rfind(|l| !l.trim().is_empty());
         return Err(failed(last.unwrap_or("it failed and said nothing").trim().to_owned()));
     }
-    let seconds = seconds(&said).ok_or_else(|| failed(format!("it says no time: {said:?}")))?;
     let text = fs::read_to_string(&counted)
         .map_err(|source| PerfError::Run { command: command.clone(), source })?;
     let count = |event| {
         counter(&text, event).ok_or_else(|| failed(format!("perf stat does not count {event}")))
     };
-    Ok(Run {
-        seconds,
+    let run = Run {
+        seconds: 0.0,
         switches: count("context-switches")?,
         migrations: count("cpu-migrations")?,
+        faults: count("page-faults")?,
         others,
-    })
+    };
+    Ok((run, said.into_owned()))
+}
+
+/// What a process is that `perf bench` forks. Nothing of it is a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forked {
+    /// Mappings that it has.
+    pub maps: u64,
+    /// Pages that it takes a fault for, from the fork to its end.
+    pub faults: u64,
+}
+
+/// Processes of one group of `messaging`.
+const OF_GROUP: u64 = 40;
+/// Round trips that last long enough to look at who makes them.
+const LOOKED_AT: &str = "50000";
+
+/// Counts what the kernel knows of processes that `perf bench` forks: the faults of a group of processes that send one message
+/// each, less those of as many threads; and how many mappings `perf` has while it runs another benchmark.
+///
+/// # Errors
+/// [`PerfError`].
+pub fn forked(folder: &Path) -> Result<Forked, PerfError> {
+    let group = |threads: &[&str]| {
+        let words = ["sched", "messaging", "-g", "1", "-l", "1"].iter().chain(threads);
+        counted(&words.map(|&w| w.to_owned()).collect::<Vec<_>>(), folder)
+    };
+    let (processes, threads) = (group(&[])?.0.faults, group(&["-t"])?.0.faults);
+    let faults = processes.saturating_sub(threads) / OF_GROUP;
+    let args = ["bench", "-f", "simple", "sched", "pipe", "-l", LOOKED_AT];
+    let command = format!("perf {}", args.join(" "));
+    let mut perf = Command::new("perf");
+    perf.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begun = perf.spawn().and_then(|mut child| {
+        // It is done loading when it has had the most of them.
+        let (mut maps, file) = (0, format!("/proc/{}/maps", child.id()));
+        while child.try_wait()?.is_none() {
+            let now = fs::read_to_string(&file).map_or(0, |text| text.lines().count());
+            maps = maps.max(now as u64);
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(maps)
+    });
+    match begun {
+        Ok(0) => Err(PerfError::Failed { command, said: "it has no mappings".to_owned() }),
+        Ok(maps) => Ok(Forked { maps, faults }),
+        Err(source) => Err(PerfError::Run { command, source }),
+    }
 }
 
 /// What others take of the CPUs while something of ours runs.
@@ -183,6 +254,24 @@ mod tests {
         assert_eq!(busy_of(stat), Some(Duration::from_millis(1630)));
         assert_eq!(busy_of("cpu  1 2 3 4\n"), None);
         assert_eq!(busy_of(""), None);
+    }
+
+    /// Each that is forked loads nothing anew, and still has pages of its own to write to.
+    #[test]
+    fn processes_that_perf_forks_have_mappings_and_take_faults() {
+        let folder = std::env::temp_dir().join(format!("homenode-forked-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let found = forked(&folder);
+        fs::remove_dir_all(&folder).expect("as it was");
+        match found {
+            Ok(Forked { maps, faults }) => {
+                assert!(
+                    (10..10_000).contains(&maps) && (10..10_000).contains(&faults),
+                    "{found:?}"
+                );
+            }
+            Err(why) => eprintln!("skipped: {why}"),
+        }
     }
 
     #[test]

@@ -92,10 +92,12 @@ impl Scripted {
         let channel = self.crew.channel(self.of, by);
         let tried = match by {
             By::Futex => sim.channels.futex_wait(channel, id),
-            By::Pipe => match sim.channels.read(channel, id, 1, &mut Vec::new()) {
-                0 => Tried::Waits,
-                _ => Tried::Done,
-            },
+            By::Pipe => {
+                match sim.channels.read(channel, (id, sim.tasks[id].cpu), 1, &mut Vec::new()) {
+                    0 => Tried::Waits,
+                    _ => Tried::Done,
+                }
+            }
         };
         if tried == Tried::Waits {
             sim.block(id, On::Channel(channel));
@@ -140,7 +142,7 @@ impl Scripted {
                 match by {
                     By::Pipe => {
                         // One byte always fits.
-                        sim.channels.write(channel, id, 1, &mut wakes);
+                        sim.channels.write(channel, (id, sim.tasks[id].cpu), 1, &mut wakes);
                     }
                     By::Futex => sim.channels.futex_wake(channel, 1, &mut wakes),
                 }

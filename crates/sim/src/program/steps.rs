@@ -640,7 +640,7 @@ impl Steps {
                 return false;
             }
         }
-        let channel = call.next;
+        let (channel, cpu) = (call.next, sim.tasks[id].cpu);
         // Others may be ahead there.
         let wanted = match message {
             Message::Write(bytes) => Message::Write(bytes),
@@ -653,9 +653,9 @@ impl Steps {
         let mut wakes = std::mem::take(&mut sim.wakes);
         let tried = match message {
             _ if beside == Some(true) => Tried::Done,
-            Message::Write(bytes) => sim.channels.write(channel, id, bytes, &mut wakes),
+            Message::Write(bytes) => sim.channels.write(channel, (id, cpu), bytes, &mut wakes),
             Message::Read(_) => {
-                call.bytes -= sim.channels.read(channel, id, call.bytes, &mut wakes);
+                call.bytes -= sim.channels.read(channel, (id, cpu), call.bytes, &mut wakes);
                 if call.bytes == 0 { Tried::Done } else { Tried::Waits }
             }
         };
@@ -730,12 +730,16 @@ impl Steps {
             if net && matches!(step, CpuStep::Write { .. }) {
                 price += sim.copy_time(call.bytes);
             }
+            let cpu = sim.tasks[id].cpu;
+            if cost == Cost::SocketSend && sim.channels.is_read_far(call.next, cpu) {
+                price += sim.kernel.prices[Cost::SocketSendFar];
+            }
             sim.charge(id, price, Why::System);
             if price > 0 {
                 return false;
             }
         }
-        let channel = call.next;
+        let (channel, cpu) = (call.next, sim.tasks[id].cpu);
         // What it has put behind others goes now: an ACK has come meanwhile.
         if net && matches!(step, CpuStep::Write { .. }) && sim.channels.owes(channel) {
             sim.charge(id, sim.segment_time(), Why::System);
@@ -749,11 +753,11 @@ impl Steps {
         let tried = match step {
             CpuStep::Write { .. } => {
                 sync = true;
-                sim.channels.write(channel, id, call.bytes, &mut wakes)
+                sim.channels.write(channel, (id, cpu), call.bytes, &mut wakes)
             }
             CpuStep::Read { .. } if net => {
                 sync = true;
-                let got = sim.channels.read(channel, id, call.bytes, &mut wakes);
+                let got = sim.channels.read(channel, (id, cpu), call.bytes, &mut wakes);
                 copied = sim.copy_time(got);
                 let whole = got > 0 && (call.bytes == REST || kind == ChannelKind::Udp);
                 call.bytes = if whole { 0 } else { call.bytes.saturating_sub(got) };
@@ -761,7 +765,7 @@ impl Steps {
             }
             CpuStep::Read { .. } => {
                 sync = true;
-                call.bytes -= sim.channels.read(channel, id, call.bytes, &mut wakes);
+                call.bytes -= sim.channels.read(channel, (id, cpu), call.bytes, &mut wakes);
                 if call.bytes == 0 { Tried::Done } else { Tried::Waits }
             }
             CpuStep::FutexWait { .. } => sim.channels.futex_wait(channel, id),
@@ -796,7 +800,8 @@ impl Steps {
             }
         }
         let segments = if net { u64::from(sim.channels.segments()) } else { 0 };
-        let late = copied + segments * sim.segment_time();
+        let far = u64::from(sim.channels.sent_far()) * sim.kernel.prices[Cost::SocketReceiveFar];
+        let late = copied + segments * sim.segment_time() + far;
         let quiet = wakes.is_empty() && tried == Tried::Done && late == 0;
         if late > 0 {
             sim.charge(id, late, Why::System);

@@ -272,6 +272,72 @@ fn an_end_takes_what_the_machine_says_and_what_its_pages_take() {
     assert!(more >= 1000 * (fault + 10_000), "{more}");
 }
 
+/// Who starts by itself ends for nothing, unless it says that it pays.
+#[test]
+fn each_mapping_that_is_left_takes_time_at_the_end() {
+    let of = |exits: bool, maps: usize| {
+        let mut m = machine(&[dram(4096, 1)]);
+        for (cost, value) in
+            [(Cost::Exit, 70_000_000), (Cost::ExitMap, 500_000), (Cost::PteScan, 1)]
+        {
+            m.costs.0.insert(cost, Constant::assumed(value, "test"));
+        }
+        let names: Vec<String> = (0..maps).map(|n| format!("m{n}")).collect();
+        let maps = names.iter().map(|name| map(name, 1)).collect();
+        let p = Process { threads: 1, exits, ..process("a", &[], maps, vec![runs(1)]) };
+        let all = run(&m, vec![p], &[]).processes();
+        (all[0].system_ps, all[0].time_ps)
+    };
+    let end = |maps| {
+        let ((free, ended), (pays, later)) = (of(false, maps), of(true, maps));
+        assert_eq!((free, pays), (0, later - ended), "its time is the kernel's");
+        pays
+    };
+    assert!(end(3) >= 71_500_000);
+    assert_eq!(end(300) - end(3), 297 * 500_000);
+}
+
+/// Each message that another CPU has sent takes longer to receive, and each that is sent after another CPU has received one.
+#[test]
+fn messages_between_two_cpus_take_longer() {
+    const FAR: [(Cost, u64); 2] =
+        [(Cost::SocketSendFar, 1_000), (Cost::SocketReceiveFar, 1_000_000)];
+    let of = |cpus: [u32; 2], kind: ChannelKind| {
+        let system = |far: u64| {
+            let mut m = machine(&[dram(4096, 2)]);
+            for (cost, value) in FAR {
+                m.costs.0.insert(cost, Constant::assumed(value * far, "test"));
+            }
+            let call = |write: bool, name: &str| {
+                let channel = name.to_owned();
+                Step::Cpu(match write {
+                    true => {
+                        CpuStep::Write { channel, to: Which::Own, bytes: 100, sizes: Vec::new() }
+                    }
+                    false => CpuStep::Read { channel, from: Which::Own, bytes: 100 },
+                })
+            };
+            // By turns, so that it is known who has received before who sends.
+            let ping = vec![call(true, "there"), call(false, "back"), times(2, 10)];
+            let pong = vec![call(false, "there"), call(true, "back"), times(2, 10)];
+            let one = |name: &str, cpu, steps| process(name, &[cpu], vec![], steps);
+            let mut s = scenario(vec![one("ping", cpus[0], ping), one("pong", cpus[1], pong)]);
+            s.channels = ["there", "back"]
+                .map(|name| Channel { name: name.into(), kind, count: 1, group: 1, nodelay: false })
+                .into();
+            let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+            sim.run();
+            assert!(sim.deadlock().is_none());
+            sim.processes().iter().map(|p| p.system_ps).sum::<u64>()
+        };
+        system(1) - system(0)
+    };
+    // Of the ten messages each way the first is sent before anybody has received one.
+    assert_eq!(of([0, 1], ChannelKind::Socket), 20 * 1_000_000 + 18 * 1_000);
+    assert_eq!(of([1, 1], ChannelKind::Socket), 0);
+    assert_eq!(of([0, 1], ChannelKind::Pipe), 0);
+}
+
 #[test]
 fn programs_that_nobody_can_run_are_refused() {
     let m = machine(&[dram(64, 1)]);
