@@ -1,9 +1,12 @@
 //! `homenode stats` as its users meet it: files of real kernels, files with something wrong, and
 //! its manual page.
 
+#[path = "support/attached.rs"]
+mod attached;
 #[path = "support/man.rs"]
 mod man;
 
+use attached::{may_look, programs_of};
 use expect_test::{Expect, expect};
 use homenode_fixtures::Folder;
 use std::fs;
@@ -678,18 +681,6 @@ fn the_manual_page_has_every_option() {
 
 // ── Live ───────────────────────────────────────────────────────────────────────
 
-/// Whether BPF programs may be loaded here; says why not.
-fn may_look() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let held = held.and_then(|h| u64::from_str_radix(h.trim(), 16).ok()).unwrap_or(0);
-    let able = held >> 21 & 1 == 1 && fs::metadata("/sys/kernel/btf/vmlinux").is_ok();
-    if !able {
-        eprintln!("skipped: looking at the scheduler needs root and a kernel with BTF");
-    }
-    able
-}
-
 /// `homenode stats` with these arguments; what it told of its look as JSON.
 fn look(args: &[&str]) -> serde_json::Value {
     let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
@@ -764,20 +755,6 @@ fn more_tasks_than_places_are_counted_as_lost_and_said() {
     assert!(look["lost_events"].as_u64() > Some(0), "{look}");
     assert!(look["tasks"].as_array().is_some_and(|t| t.len() <= 4), "{look}");
     assert!(look["notes"].to_string().contains("there was no place"), "{look}");
-}
-
-/// The kernel's numbers of the programs that a process holds a link of.
-fn programs_of(pid: u32) -> Vec<u32> {
-    let folder = format!("/proc/{pid}/fdinfo");
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let texts = files.filter_map(|f| fs::read_to_string(f.path()).ok());
-    let links = texts.filter(|t| t.lines().any(|l| l.starts_with("link_type:")));
-    links
-        .filter_map(|t| {
-            let id = t.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
-            id.trim().parse().ok()
-        })
-        .collect()
 }
 
 /// Whether the kernel has a program of that number, whoever holds it.

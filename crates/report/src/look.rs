@@ -223,10 +223,10 @@ impl LookReport {
         let group = |of: fn(&CpuLook) -> u32, name: &str| -> Vec<Value> {
             groups(&self.look.cpus, of).iter().map(|(n, c)| cpu_json(name, *n, c)).collect()
         };
-        json!({
+        let whole = json!({
             "look": "scheduler",
             "ns": self.look.ns,
-            "tasks": tasks.iter().map(of_task).collect::<Vec<_>>(),
+            "tasks": null,
             "cgroups": cgroups.collect::<Vec<_>>(),
             "cpus": group(|c| c.cpu, "cpu"),
             "llcs": group(|c| c.llc, "first_cpu"),
@@ -239,8 +239,22 @@ impl LookReport {
             "places": self.look.slots,
             "compared": self.compared.as_ref().map(compared::to_json),
             "notes": self.all_notes(&cpu),
-        })
-        .to_string()
+        });
+        // A task's row takes ten times its text while it is a tree, and there may be 100,000.
+        let mut out = String::from("{");
+        for (key, value) in whole.as_object().into_iter().flatten() {
+            let comma = if out.len() > 1 { "," } else { "" };
+            let _ = write!(out, "{comma}{}:", json!(key));
+            if key != "tasks" {
+                let _ = write!(out, "{value}");
+                continue;
+            }
+            for (at, task) in tasks.iter().enumerate() {
+                let _ = write!(out, "{}{}", if at == 0 { "[" } else { "," }, of_task(task));
+            }
+            out += if tasks.is_empty() { "[]" } else { "]" };
+        }
+        out + "}"
     }
 }
 
