@@ -185,6 +185,42 @@ fn without_rights_it_says_what_is_needed() {
     drop(folder);
 }
 
+/// Memory that may be locked says nothing of what BPF may have.
+#[test]
+fn little_memory_that_may_be_locked_is_enough() {
+    let folder = Folder::new();
+    let program = env!("CARGO_BIN_EXE_homenode");
+    let script = format!("ulimit -l 64; exec {program} record sched -o a.parquet -- true");
+    let out = Command::new("sh").current_dir(&folder).args(["-c", &script]).output();
+    let out = out.expect("a shell");
+    let said = text(&out.stderr);
+    if out.status.code() == Some(3) && said.contains("needs root") {
+        return println!("skipped: {said}");
+    }
+    assert_eq!(out.status.code(), Some(0), "{said}");
+}
+
+/// A kernel without sched_ext is a lack, with what would be needed.
+#[test]
+fn a_kernel_without_sched_ext_is_told_what_it_lacks() {
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        return println!("skipped: this kernel has sched_ext");
+    }
+    let folder = Folder::new();
+    for line in [&["sched", "--", "true"][..], &["sched", "--openmetrics", "a.prom", "--system"]] {
+        let out = homenode(&folder, line);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{line:?}: {said}");
+        let needed =
+            "has no sched_ext: boot Linux 6.13 or newer that is built with CONFIG_SCHED_CLASS_EXT";
+        assert!(said.contains(needed), "{line:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is written");
+    let out = homenode(&folder, &["sched", "--openmetrics", "no/a.prom", "--", "true"]);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("its folder no can't be used"), "{}", text(&out.stderr));
+}
+
 #[test]
 fn usage_that_makes_no_sense_is_said() {
     let folder = Folder::new();
