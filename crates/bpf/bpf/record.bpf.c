@@ -257,7 +257,8 @@ static __always_inline __u32 space_of(struct task_struct *p, __u32 *tid)
 {
     if (!bpf_core_field_exists(p->thread_pid))
         return 0;
-    struct pid *pid = p->thread_pid;
+    // Read as a number: 6.1 lets nobody add what it doesn't know to a pointer that it does.
+    struct pid *pid = BPF_CORE_READ(p, thread_pid);
     // Its number in each namespace, from the machine's own one on.
     __u64 at = bpf_core_field_offset(struct pid, numbers);
     at += BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
