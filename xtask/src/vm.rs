@@ -330,10 +330,10 @@ fn matrix<'a>(
                 Some(name) => *name == kernel.name,
                 None => every || topology.smoke || expected.is_some(),
             };
-            let also = kernel.also.get(&topology.name).filter(|_| options.names.is_empty());
-            if !wanted && also.is_none() {
-                continue;
-            }
+            // Of those that are named, where some are.
+            let is_meant = |test: &&String| options.names.is_empty() || tests.contains(test);
+            let also = kernel.also.get(&topology.name).into_iter().flatten();
+            let also: Vec<String> = also.filter(is_meant).cloned().collect();
             let plan = |tests: Vec<String>| GuestRun {
                 kernel,
                 image: cached.image.clone(),
@@ -342,7 +342,7 @@ fn matrix<'a>(
                 expected: expected.clone(),
                 boot: 0,
             };
-            let tests = if wanted { tests } else { also.map_or(tests, Vec::as_slice) };
+            let tests = if wanted { tests } else { &also };
             let here = tests_on(&all.topologies, topology, tests);
             if !here.is_empty() {
                 plans.push(plan(here));

@@ -53,9 +53,28 @@ struct files_struct {
     struct fdtable *fdt;
 } __attribute__((preserve_access_index));
 
+struct ns_common {
+    unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct pid_namespace {
+    struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct upid {
+    int nr;
+    struct pid_namespace *ns;
+} __attribute__((preserve_access_index));
+
+struct pid {
+    unsigned int level;
+    struct upid numbers[1];
+} __attribute__((preserve_access_index));
+
 struct task_struct {
     int pid;
     int tgid;
+    struct pid *thread_pid;
     char comm[16];
     int static_prio;
     unsigned int policy;
@@ -95,7 +114,8 @@ const volatile struct settings settings = {};
 struct record {
     __u64 time;
     __u32 task;  // SWITCH: who runs no more; WAKING: who is woken; else whose it is
-    __u32 other; // SWITCH: who runs; WAKING: who woke it; FORK: the new one; REAPED: its number
+    __u32 other; // SWITCH: who runs; WAKING: who woke it; FORK: the new one; REAPED: its number, and the
+                 // caller's PID namespace in `allowed`
     __u16 cpu;
     __u8 kind;
     __u8 how;  // SWITCH: of the above; WAKING: 0 in a task, 1 in a softirq, 2 in an interrupt; MOVED: 1 out of it
@@ -113,6 +133,8 @@ struct about {
     __u32 tid;
     __u32 tgid;
     __u32 kernel;
+    __u32 space; // the PID namespace that it is in, and its number there
+    __u32 tid_there;
     __u32 room;
     char comm[16];
 };
@@ -230,6 +252,21 @@ static __always_inline void describe(struct record *r, struct task_struct *p)
     r->allowed = p->cpus_mask.bits[0];
 }
 
+// A task's own PID namespace, and its number there; 0 where the kernel has it otherwise.
+static __always_inline __u32 space_of(struct task_struct *p, __u32 *tid)
+{
+    if (!bpf_core_field_exists(p->thread_pid))
+        return 0;
+    // Read as a number: 6.1 lets nobody add what it doesn't know to a pointer that it does.
+    struct pid *pid = BPF_CORE_READ(p, thread_pid);
+    // Its number in each namespace, from the machine's own one on.
+    __u64 at = bpf_core_field_offset(struct pid, numbers);
+    at += BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
+    struct upid *own = (struct upid *)((__u64)pid + at);
+    *tid = BPF_CORE_READ(own, nr);
+    return BPF_CORE_READ(own, ns, ns.inum);
+}
+
 static __always_inline void tell(struct task_struct *p, __u32 number, __u8 kind)
 {
     struct about *a = bpf_ringbuf_reserve(&ring, sizeof(*a), 0);
@@ -248,6 +285,8 @@ static __always_inline void tell(struct task_struct *p, __u32 number, __u8 kind)
     a->tid = p->pid;
     a->tgid = p->tgid;
     a->kernel = (p->flags & PF_KTHREAD) != 0;
+    a->tid_there = p->pid;
+    a->space = space_of(p, &a->tid_there);
     bpf_probe_read_kernel(a->comm, sizeof(a->comm), &p->comm);
     submit(a);
 }
@@ -467,6 +506,7 @@ int call_ends(__u64 *ctx)
     long result = ctx[1];
     int how = moves(regs->orig_ax);
     __u64 object = 0;
+    __u32 unused;
 
     if (result <= 0 || !how)
         return 0;
@@ -493,8 +533,11 @@ int call_ends(__u64 *ctx)
     struct record *r = fresh(how == 3 ? REAPED : MOVED, it->number);
     if (!r)
         return 0;
-    if (how == 3)
+    if (how == 3) {
+        // The child's number as the caller sees it.
         r->other = result;
+        object = space_of(p, &unused);
+    }
     r->how = how == 1;
     r->allowed = object;
     r->idle = it->entered;

@@ -60,6 +60,7 @@ struct task_struct {
     int nr_cpus_allowed;
     int pid;
     int tgid;
+    struct task_struct *real_parent;
     unsigned in_iowait : 1;
     __u64 start_boottime;
     char comm[16];
@@ -134,6 +135,8 @@ struct slot {
     __u32 recent; // its recently used CPU before it did
     struct task_counts c;
     __u32 pid, tgid;
+    __u32 parent; // the process that started it, or whose thread it is
+    __u32 unused;
     __u64 start;
     __u64 cgroup;
     char comm[16];
@@ -414,6 +417,7 @@ static __noinline int take(struct task_struct *t, __u32 state, __u64 since, int 
     s->generation = generation;
     s->pid = pid;
     s->tgid = t->tgid;
+    s->parent = pid == t->tgid ? BPF_CORE_READ(t, real_parent, tgid) : t->tgid;
     s->start = t->start_boottime;
     bpf_probe_read_kernel_str(s->comm, sizeof(s->comm), t->comm);
     struct cgroup *c = cgroup_of(t);

@@ -101,6 +101,10 @@ pub struct About {
     pub name: String,
     /// A thread of the kernel.
     pub kernel: bool,
+    /// Its own PID namespace, by the kernel's number.
+    pub space: u32,
+    /// Its number among threads there.
+    pub tid_there: u32,
     /// How it is treated.
     pub terms: Terms,
 }
@@ -150,8 +154,10 @@ pub enum What {
     Reaped {
         /// Which.
         task: u32,
-        /// The child, by its number among threads.
+        /// The child, by its number among threads in the task's own PID namespace.
         tid: u32,
+        /// That namespace.
+        space: u32,
         /// When its call began.
         entered_ns: u64,
     },
@@ -179,7 +185,7 @@ const CALLS: [&str; 2] = ["call_begins", "call_ends"];
 
 /// Bytes of a record, and of one that tells of a task, as the program in C has them.
 const RECORD: usize = 48;
-const ABOUT: usize = RECORD + 32;
+const ABOUT: usize = RECORD + 40;
 
 impl Event {
     /// Reads a record; `None` for what the program doesn't write.
@@ -195,11 +201,13 @@ impl Event {
         let about = || -> Option<About> {
             let a = bytes.get(RECORD..ABOUT)?;
             let number = |at: usize| a.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-            let name = a[16..].split(|&b| b == 0).next().unwrap_or_default();
+            let name = a[24..].split(|&b| b == 0).next().unwrap_or_default();
             Some(About {
                 tid: number(0)?,
                 tgid: number(4)?,
                 kernel: number(8)? != 0,
+                space: number(12)?,
+                tid_there: number(16)?,
                 name: String::from_utf8_lossy(name).into_owned(),
                 terms,
             })
@@ -233,7 +241,12 @@ impl Event {
                 bytes: half(40)?,
                 entered_ns: word(32)?,
             },
-            7 => What::Reaped { task, tid: other, entered_ns: word(32)? },
+            7 => What::Reaped {
+                task,
+                tid: other,
+                space: u32::try_from(word(24)?).ok()?,
+                entered_ns: word(32)?,
+            },
             _ => return None,
         };
         Some(Self { time_ns: word(0)?, cpu: short(16)?.into(), what })
@@ -437,9 +450,10 @@ mod tests {
         assert_eq!(switch.what, What::Switch { from, to: None, idle_ns: 900 });
         assert_eq!((switch.time_ns, switch.cpu), (7, 3));
         let mut born = bytes(4, NOBODY, 5, 0, 0xffff, 0);
-        born.extend([77_u32, 70, 1, 0].into_iter().flat_map(u32::to_ne_bytes));
+        born.extend([77_u32, 70, 1, 9, 2, 0].into_iter().flat_map(u32::to_ne_bytes));
         born.extend(b"kworker/0:1\0\0\0\0\0");
-        let about = About { tid: 77, tgid: 70, name: "kworker/0:1".into(), kernel: true, terms };
+        let name = "kworker/0:1".to_owned();
+        let about = About { tid: 77, tgid: 70, name, kernel: true, space: 9, tid_there: 2, terms };
         assert_eq!(Event::parse(&born).expect("a birth").what, What::Born(4, about));
         assert_eq!(Event::parse(&born[..RECORD + 8]), None, "one that is cut");
         assert_eq!(Event::parse(&bytes(0, 0, 9, 0, 0, 0)), None, "one of another kind");

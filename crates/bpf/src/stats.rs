@@ -275,7 +275,8 @@ impl Stats {
         let mut key = (look.tgid, look.comm.clone());
         if self.ended.len() >= ENDED_MAX && !self.ended.contains_key(&key) {
             key = (0, REST.to_owned());
-            (look.pid, look.tgid, look.comm, look.cgroup) = (0, 0, REST.to_owned(), 0);
+            (look.pid, look.tgid, look.parent, look.comm, look.cgroup) =
+                (0, 0, 0, REST.to_owned(), 0);
         }
         match self.ended.get_mut(&key) {
             Some(all) => all.add(&look),

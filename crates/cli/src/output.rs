@@ -39,6 +39,17 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Puts a text in a file's place: who reads it sees the old one or the new one, whole.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(".partial");
+    let put = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    if put.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    put.with_context(|| format!("{} can't be written", path.display()))
+}
+
 /// Whether a file can be put there, told before a minute's work instead of after it.
 pub(crate) fn check_output(path: &Path) -> Result<()> {
     let shown = path.display();

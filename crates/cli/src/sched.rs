@@ -13,6 +13,7 @@ use homenode_live::people::find;
 use homenode_live::probe::{ThisKernel, look};
 use homenode_live::sched_ext::{self, SchedExt};
 use homenode_live::sysfs;
+use homenode_report::{Labels, OpenMetrics};
 use homenode_wake::{Layout, Reason, Recent};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -39,7 +40,8 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Example:
   homenode sched -- make -j4
   homenode sched --recent-cpu off --json -- hackbench
-  homenode sched --every 1s                          the whole system, until Ctrl-C")]
+  homenode sched --every 1s                          the whole system, until Ctrl-C
+  homenode sched --openmetrics /var/lib/node_exporter/homenode.prom")]
 pub(crate) struct Args {
     /// Who keeps a recently used CPU: the waker, as in Linux 4.16; the wakee, as today; nobody
     #[arg(long, value_name = "WHICH", default_value = "today")]
@@ -56,6 +58,9 @@ pub(crate) struct Args {
     /// Tell what was counted each time that this has passed
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     every: Option<Duration>,
+    /// Keep a file of what was counted as OpenMetrics, written anew with --every (else every 5 s) and at the end
+    #[arg(long, value_name = "FILE")]
+    openmetrics: Option<PathBuf>,
     /// The kernel takes tasks back if one waits for longer
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout)]
     timeout: Duration,
@@ -113,10 +118,15 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 /// How often signals, the program and the scheduler are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often the file of metrics is written anew, unless told.
+const METRICS: Duration = Duration::from_secs(5);
 /// What a task of a cgroup that has come is given to be found.
 const JOIN: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
+    if let Some(path) = &args.openmetrics {
+        output::check_output(path)?;
+    }
     let (layout, online) = machine()?;
     let mut stop = Stop::new();
     let partial = !args.system && (args.cgroup.is_some() || !args.command.is_empty());
@@ -157,6 +167,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         std::thread::sleep(LOOK / 5);
     }
     let told = Told { recent: args.recent_cpu, partial, counts, end: end.as_ref(), took, verified };
+    if let Some(path) = &args.openmetrics {
+        output::replace(path, &told.metrics(false))?;
+    }
     output::print(&if args.json { told.json() } else { told.text() })?;
     if early.is_some() {
         // CMD goes on, under the kernel's own scheduler.
@@ -211,7 +224,18 @@ struct Course<'a> {
 impl Course<'_> {
     /// Until somebody wants it to end, or the kernel has ended it.
     fn go(&self, stop: &mut Stop, cgroup: Option<&Path>, joined: &mut BTreeSet<u32>) -> Result<()> {
-        let (mut told, mut asked) = (self.began, None);
+        let (mut told, mut asked, mut measured) = (self.began, None, None);
+        let now = || -> Result<Told<'_>> {
+            Ok(Told {
+                recent: self.args.recent_cpu,
+                partial: self.partial,
+                counts: self.scheduler.counts()?,
+                end: None,
+                took: self.began.elapsed(),
+                verified: self.scheduler.verified(),
+            })
+        };
+        let often = self.args.every.unwrap_or(METRICS);
         loop {
             if stop.wanted() || self.scheduler.ended()?.is_some() {
                 return Ok(());
@@ -232,15 +256,14 @@ impl Course<'_> {
             }
             if self.args.every.is_some_and(|every| told.elapsed() >= every) {
                 told = Instant::now();
-                let line = Told {
-                    recent: self.args.recent_cpu,
-                    partial: self.partial,
-                    counts: self.scheduler.counts()?,
-                    end: None,
-                    took: self.began.elapsed(),
-                    verified: self.scheduler.verified(),
-                };
+                let line = now()?;
                 output::print(&if self.args.json { line.json() } else { line.text() })?;
+            }
+            if let Some(path) = &self.args.openmetrics {
+                if measured.is_none_or(|at: Instant| at.elapsed() >= often) {
+                    measured = Some(Instant::now());
+                    output::replace(path, &now()?.metrics(true))?;
+                }
             }
             std::thread::sleep(LOOK);
         }
@@ -285,22 +308,68 @@ fn named(reason: Reason) -> (&'static str, &'static str) {
     }
 }
 
+/// Who has ended it, in a word.
+fn ender(end: &End) -> &'static str {
+    match end.ender {
+        Ender::Loader => "unregistered",
+        Ender::Kernel => "kernel",
+        Ender::Watchdog => "watchdog",
+        Ender::Error => "error",
+    }
+}
+
 impl Told<'_> {
     fn whom(&self) -> &'static str {
         if self.partial { "some" } else { "all" }
+    }
+    /// * `runs` – whether tasks are scheduled by it still.
+    fn metrics(&self, runs: bool) -> String {
+        let c = &self.counts;
+        let mut all = OpenMetrics::default();
+        let whom = [("recent_cpu", self.recent.name()), ("tasks", self.whom())];
+        all.info("homenode_sched", "Whose tasks are scheduled, and how.", &whom);
+        all.gauge(
+            "homenode_sched_up",
+            "1 while homenode schedules; 0: it has ended.",
+            f64::from(u8::from(runs)),
+        );
+        let seconds = (self.took.as_secs_f64() * 1000.0).round() / 1000.0;
+        all.gauge("homenode_sched_seconds", "For how long it has scheduled.", seconds);
+        // All of them, so that none comes or goes from one reading to the next.
+        let labels = Reason::ALL.map(|reason| [("reason", named(reason).0)]);
+        let counted =
+            |reason: Reason| c.reasons.iter().find(|(r, _)| *r == reason).map_or(0, |(_, n)| *n);
+        let by_reason: Vec<(Labels<'_>, u64)> =
+            labels.iter().zip(Reason::ALL).map(|(label, r)| (&label[..], counted(r))).collect();
+        all.counter("homenode_sched_choices", "CPUs chosen, by the reason.", &by_reason);
+        for (name, help, n) in [
+            ("no_choice", "Choices that came to nothing: no CPU of the task's is active.", c.none),
+            ("forks", "Choices for new tasks.", c.forks),
+            ("moved", "Choices of another CPU than before.", c.moved),
+            ("cross_cache", "Those below another last-level cache.", c.cross_cache),
+            ("cross_node", "Those of another node.", c.cross_node),
+            ("affine", "Choices drawn to the waker's CPU.", c.affine),
+            ("wide", "Wakers and wakees with too many partners for that.", c.wide),
+            ("claimed", "Chosen CPUs that were idle and got the task at once.", c.claimed),
+            ("lost", "Those that another wake-up had claimed meanwhile.", c.lost),
+            ("queued", "Tasks that went to the queue of a node.", c.queued),
+            ("pinned", "Tasks queued on the only CPU that they may run on.", c.pinned),
+            ("strangers", "Choices for tasks whose past was not kept.", c.strangers),
+        ] {
+            all.counter(&format!("homenode_sched_{name}"), help, &[(&[], n)]);
+        }
+        if let Some(end) = self.end {
+            let labels = [("by", ender(end)), ("reason", &end.reason), ("message", &end.message)];
+            all.info("homenode_sched_end", "Who has ended it, and why.", &labels);
+        }
+        all.end()
     }
     fn json(&self) -> String {
         let c = &self.counts;
         let reasons: Map<String, Value> =
             c.reasons.iter().map(|(r, n)| (named(*r).0.to_owned(), json!(n))).collect();
         let end = self.end.map(|end| {
-            let ender = match end.ender {
-                Ender::Loader => "unregistered",
-                Ender::Kernel => "kernel",
-                Ender::Watchdog => "watchdog",
-                Ender::Error => "error",
-            };
-            json!({"by": ender, "kind": end.kind, "reason": end.reason, "message": end.message})
+            json!({"by": ender(end), "kind": end.kind, "reason": end.reason, "message": end.message})
         });
         let object = json!({
             "recent_cpu": self.recent.name(), "tasks": self.whom(),
@@ -375,6 +444,7 @@ impl Told<'_> {
 mod tests {
     use super::*;
     use expect_test::expect;
+    use std::collections::BTreeMap;
 
     #[test]
     fn what_was_chosen_is_told_by_reason_and_why_it_ended() {
@@ -423,6 +493,64 @@ mod tests {
         let value: Value = serde_json::from_str(&told.json()).unwrap();
         assert_eq!(value["reasons"]["recent"], 60);
         assert_eq!(value["end"]["by"], "watchdog");
+        let text = told.metrics(false);
+        let families = checked(&text);
+        assert_eq!(families["homenode_sched_choices"].1, Reason::ALL.len());
+        for line in [
+            "homenode_sched_choices_total{reason=\"recent\"} 60",
+            "homenode_sched_choices_total{reason=\"no_llc\"} 0",
+            "homenode_sched_claimed_total 99",
+            "homenode_sched_up 0",
+            "homenode_sched_seconds 1.5",
+            "homenode_sched_info{recent_cpu=\"seed\",tasks=\"some\"} 1",
+            "homenode_sched_end_info{by=\"watchdog\",reason=\"runnable task stall\",\
+             message=\"sh[5] failed to run for 2.1s\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
+        }
+    }
+
+    /// Holds a text to OpenMetrics 1.0 as far as we write it: kinds of families, and their samples.
+    fn checked(text: &str) -> BTreeMap<String, (String, usize)> {
+        let is_name = |name: &str| {
+            let mut chars = name.chars();
+            chars.next().is_some_and(|c| c.is_ascii_lowercase())
+                && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        };
+        let body = text.strip_suffix("# EOF\n").expect("its end");
+        let mut families: BTreeMap<String, (String, usize)> = BTreeMap::new();
+        let (mut now, mut helped) = (String::new(), false);
+        let mut seen = BTreeSet::new();
+        for line in body.lines() {
+            assert!(!line.is_empty() && line.trim() == line, "{line:?}");
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a kind");
+                assert!(is_name(name) && ["counter", "gauge", "info"].contains(&kind), "{line}");
+                let new = families.insert(name.to_owned(), (kind.to_owned(), 0)).is_none();
+                assert!(new, "{name} comes once");
+                (now, helped) = (name.to_owned(), false);
+            } else if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').expect("words");
+                assert!(name == now && !helped && !help.is_empty(), "{line}");
+                helped = true;
+            } else {
+                let (what, value) = line.rsplit_once(' ').expect("a value");
+                let family = families.get_mut(&now).expect("a family before its samples");
+                let end = match family.0.as_str() {
+                    "counter" => "_total",
+                    "info" => "_info",
+                    _ => "",
+                };
+                let rest = what.strip_prefix(&format!("{now}{end}")).expect("the family's name");
+                assert!(rest.is_empty() || rest.starts_with('{') && rest.ends_with('}'), "{line}");
+                let number: f64 = value.parse().expect("a number");
+                assert!(number >= 0.0 && (family.0 != "info" || number == 1.0), "{line}");
+                assert!(seen.insert(what.to_owned()), "{what} comes once");
+                family.1 += 1;
+            }
+        }
+        assert!(families.values().all(|(_, samples)| *samples > 0), "{text}");
+        families
     }
 
     #[test]

@@ -107,6 +107,40 @@ fn a_number_that_is_used_again_is_another_task() {
     }
 }
 
+/// Numbers are the machine's; who waits for a child in another PID namespace is told another number, which may
+/// be somebody else's on the machine.
+#[test]
+fn who_waits_for_whom_in_another_pid_namespace() {
+    let folder = Folder::new();
+    // A child in the namespace gets the number that the outermost shell has on the machine.
+    let inner = "echo $(($0 - 1)) > /proc/sys/kernel/ns_last_pid || exit 7
+        sleep 0.05 & [ $! = $0 ] || exit 8
+        wait $!; sleep 0.01; exit 3";
+    folder.write("inner", inner);
+    let script = "unshare --pid --fork sh -c \"$(cat inner)\" $$; echo $?";
+    let Some((_, header, rows)) = recorded(&folder, script, 0) else { return };
+    let printed =
+        homenode(&folder, &["record", "sched", "-o", "b.parquet", "--", "sh", "-c", script]);
+    let status = text(&printed.stdout);
+    let status = status.lines().next().unwrap_or_default();
+    if matches!(status, "1" | "7" | "8") {
+        return println!("skipped: this kernel lets nobody choose a PID in a namespace: {status}");
+    }
+    assert_eq!(status, "3", "{}", text(&printed.stdout));
+    // Each number is the machine's, so no two are the same and none is that of its first process.
+    let mut tids: Vec<u32> = header.tasks.iter().map(|t| t.tid).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    assert!(tids.len() == header.tasks.len() && tids[0] > 1, "{tids:?}");
+    // Whoever has learned of an end has started that task.
+    let of = |kind: Kind| rows.iter().filter(move |r| r.kind == kind).map(|r| (r.task, r.other));
+    let started: Vec<(u32, u32)> = of(Kind::Fork).collect();
+    let joined: Vec<(u32, u32)> = of(Kind::Join).collect();
+    assert!(joined.iter().all(|pair| started.contains(pair)), "{joined:?} of {started:?}");
+    // The outer shell, unshare, and the inner shell twice.
+    assert!(joined.len() >= 4, "{joined:?} of {started:?}");
+}
+
 #[test]
 fn ten_thousand_tasks_are_recorded_and_replayed() {
     let folder = Folder::new();
@@ -149,6 +183,42 @@ fn without_rights_it_says_what_is_needed() {
     assert!(said.contains("needs root, or CAP_BPF and CAP_PERFMON"), "{said}");
     assert!(!file.exists() && !file.with_extension("partial").exists(), "nothing is left");
     drop(folder);
+}
+
+/// Memory that may be locked says nothing of what BPF may have.
+#[test]
+fn little_memory_that_may_be_locked_is_enough() {
+    let folder = Folder::new();
+    let program = env!("CARGO_BIN_EXE_homenode");
+    let script = format!("ulimit -l 64; exec {program} record sched -o a.parquet -- true");
+    let out = Command::new("sh").current_dir(&folder).args(["-c", &script]).output();
+    let out = out.expect("a shell");
+    let said = text(&out.stderr);
+    if out.status.code() == Some(3) && said.contains("needs root") {
+        return println!("skipped: {said}");
+    }
+    assert_eq!(out.status.code(), Some(0), "{said}");
+}
+
+/// A kernel without sched_ext is a lack, with what would be needed.
+#[test]
+fn a_kernel_without_sched_ext_is_told_what_it_lacks() {
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        return println!("skipped: this kernel has sched_ext");
+    }
+    let folder = Folder::new();
+    for line in [&["sched", "--", "true"][..], &["sched", "--openmetrics", "a.prom", "--system"]] {
+        let out = homenode(&folder, line);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{line:?}: {said}");
+        let needed =
+            "has no sched_ext: boot Linux 6.13 or newer that is built with CONFIG_SCHED_CLASS_EXT";
+        assert!(said.contains(needed), "{line:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is written");
+    let out = homenode(&folder, &["sched", "--openmetrics", "no/a.prom", "--", "true"]);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("its folder no can't be used"), "{}", text(&out.stderr));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! `homenode stats` as its users meet it: files of real kernels, files with something wrong, and
 //! its manual page.
 
+#[path = "support/attached.rs"]
+mod attached;
 #[path = "support/man.rs"]
 mod man;
 
+use attached::{may_look, programs_of};
 use expect_test::{Expect, expect};
-use homenode_fixtures::Folder;
+use homenode_fixtures::{Folder, Leashed, until};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -678,18 +681,6 @@ fn the_manual_page_has_every_option() {
 
 // ── Live ───────────────────────────────────────────────────────────────────────
 
-/// Whether BPF programs may be loaded here; says why not.
-fn may_look() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let held = held.and_then(|h| u64::from_str_radix(h.trim(), 16).ok()).unwrap_or(0);
-    let able = held >> 21 & 1 == 1 && fs::metadata("/sys/kernel/btf/vmlinux").is_ok();
-    if !able {
-        eprintln!("skipped: looking at the scheduler needs root and a kernel with BTF");
-    }
-    able
-}
-
 /// `homenode stats` with these arguments; what it told of its look as JSON.
 fn look(args: &[&str]) -> serde_json::Value {
     let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
@@ -764,20 +755,6 @@ fn more_tasks_than_places_are_counted_as_lost_and_said() {
     assert!(look["lost_events"].as_u64() > Some(0), "{look}");
     assert!(look["tasks"].as_array().is_some_and(|t| t.len() <= 4), "{look}");
     assert!(look["notes"].to_string().contains("there was no place"), "{look}");
-}
-
-/// The kernel's numbers of the programs that a process holds a link of.
-fn programs_of(pid: u32) -> Vec<u32> {
-    let folder = format!("/proc/{pid}/fdinfo");
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let texts = files.filter_map(|f| fs::read_to_string(f.path()).ok());
-    let links = texts.filter(|t| t.lines().any(|l| l.starts_with("link_type:")));
-    links
-        .filter_map(|t| {
-            let id = t.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
-            id.trim().parse().ok()
-        })
-        .collect()
 }
 
 /// Whether the kernel has a program of that number, whoever holds it.
@@ -860,14 +837,63 @@ fn what_is_missing_is_said_with_its_own_code() {
     assert!(told(&out).starts_with("exit 2\nhomenode: nowhere: no such cgroup"), "{}", told(&out));
 }
 
+/// The number on this machine of a process whose name is known, and its number in the namespace that it is in.
+fn numbers_of(comm: &str) -> Option<(u32, u32)> {
+    let files = fs::read_dir("/proc").ok()?.flatten();
+    let texts = files.filter_map(|f| fs::read_to_string(f.path().join("status")).ok());
+    let mut found = texts.filter(|t| t.lines().next() == Some(&format!("Name:\t{comm}")));
+    let text = found.next()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    let numbers: Vec<u32> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    Some((*numbers.first()?, *numbers.last()?))
+}
+
+/// Tasks of another PID namespace are told by the numbers that they have on the machine.
 // specs/schedstats.md#live
 #[test]
 fn tasks_of_another_pid_namespace_are_seen() {
     if !may_look() {
         return;
     }
-    let look = look(&["--", "unshare", "--pid", "--fork", "sleep", "0.1"]);
-    assert!(count_of(&look, "sleep", "sleep_ns") >= 100_000_000, "{look}");
+    let one = look(&["--", "unshare", "--pid", "--fork", "sleep", "0.1"]);
+    assert!(count_of(&one, "sleep", "sleep_ns") >= 100_000_000, "{one}");
+    // A process that is number 1 of its namespace, under a name that nobody else has.
+    let at = Folder::new();
+    let comm = format!("hn-ns{}", std::process::id());
+    fs::copy("/bin/sleep", at.join(&comm)).expect("a copy");
+    let script = format!("while :; do ./{comm} 0.01; done");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "sh", "-c", &script]).current_dir(&at);
+    let outer = Leashed::start(&mut command);
+    let (sleeper, _) = until("a process in the namespace", || numbers_of(&comm));
+    let stat = until("its parent", || {
+        // Each lives for 10 ms.
+        let (sleeper, _) = numbers_of(&comm)?;
+        fs::read_to_string(format!("/proc/{sleeper}/stat")).ok()
+    });
+    let shell = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+    let shell: u32 = shell.expect("its parent's number");
+    assert!(sleeper > 1 && shell > 1);
+    let seen = fs::read_to_string(format!("/proc/{shell}/status")).expect("it lives");
+    assert!(seen.contains(&format!("NSpid:\t{shell}\t1\n")), "it is number 1 there: {seen}");
+    // By its number on the machine it is found, and nobody else.
+    let by_number = look(&["--pid", &shell.to_string(), "--for", "0.3s"]);
+    let tasks = by_number["tasks"].as_array().expect("tasks");
+    assert!(!tasks.is_empty() && tasks.iter().all(|t| t["tgid"] == shell), "{by_number}");
+    assert!(count_of(&by_number, "sh", "nr_wakeups") > 5, "{by_number}");
+    // By its number in the namespace the machine's first process is meant, which it isn't.
+    let first = look(&["--pid", "1", "--for", "0.3s"]);
+    let tasks = first["tasks"].as_array().expect("tasks");
+    assert!(tasks.iter().all(|t| t["tgid"] == 1 && t["comm"] != "sh"), "{first}");
+    // Of all that runs, its children come under their own numbers, and under no small one.
+    let all = look(&["--system", "--for", "0.3s"]);
+    let of = |comm: &str| -> Vec<u64> {
+        let tasks = all["tasks"].as_array().expect("tasks").iter();
+        tasks.filter(|t| t["comm"] == comm).filter_map(|t| t["pid"].as_u64()).collect()
+    };
+    assert!(of("sh").contains(&u64::from(shell)), "{all}");
+    assert!(!of(&comm).is_empty() && of(&comm).iter().all(|pid| *pid > 100), "{all}");
+    drop(outer);
 }
 
 // specs/schedstats.md#live

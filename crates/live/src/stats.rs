@@ -148,10 +148,18 @@ pub fn wanted(
         }
         Targets::Cgroup(path) => cgroup(place, path)?,
     };
-    let pids = fs::read_to_string(place.path("/proc/sys/kernel/pid_max"));
+    Ok(Wanted { who, slots, pids: numbers(place), why, cpus: cpus(place)? })
+}
+
+/// How many numbers tasks can have: those that the kernel gives, and those that it gave before
+/// `pid_max` was set lower.
+fn numbers(place: &Place) -> u32 {
+    let most = fs::read_to_string(place.path("/proc/sys/kernel/pid_max"));
     // The most that a kernel of 64 bits can have.
-    let pids = pids.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(4 << 20);
-    Ok(Wanted { who, slots, pids, why, cpus: cpus(place)? })
+    let most = most.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(4 << 20);
+    let there = fs::read_dir(place.path("/proc")).into_iter().flatten().flatten();
+    let numbers = there.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.map(|n| n.saturating_add(1)).fold(most, u32::max)
 }
 
 fn cgroup(place: &Place, path: &Path) -> Result<Who, LookError> {
@@ -259,6 +267,21 @@ pub fn cgroup_names(place: &Place, controller: Option<&str>) -> BTreeMap<u64, St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_may_have_a_number_above_those_that_are_given_now() {
+        let root = homenode_fixtures::Folder::new();
+        for pid in ["7", "40000", "self"] {
+            fs::create_dir_all(root.join("proc").join(pid)).unwrap();
+        }
+        let place = Place::at(&root);
+        assert_eq!(numbers(&place), 4 << 20, "nobody says");
+        fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
+        for (most, all) in [("32768\n", 40001), ("100000\n", 100_000)] {
+            fs::write(root.join("proc/sys/kernel/pid_max"), most).unwrap();
+            assert_eq!(numbers(&place), all);
+        }
+    }
 
     #[test]
     fn a_cgroup_is_of_the_hierarchy_that_is_mounted_there() {

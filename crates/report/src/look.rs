@@ -46,7 +46,7 @@ pub struct LookReport {
 impl LookReport {
     /// Tasks with what they were doing at the end in their sums, those that worked or waited
     /// longest first.
-    fn tasks(&self) -> Vec<TaskLook> {
+    pub fn tasks(&self) -> Vec<TaskLook> {
         let mut tasks = self.look.tasks.clone();
         tasks.iter_mut().for_each(TaskLook::settle);
         let key = |t: &TaskLook| std::cmp::Reverse(t.counts.run_ns + t.counts.wait_ns);
@@ -115,16 +115,23 @@ impl LookReport {
         notes
     }
 
-    fn cgroup_name(&self, id: u64) -> String {
+    /// What a cgroup is called.
+    pub fn cgroup_name(&self, id: u64) -> String {
         self.cgroups.get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}"))
     }
 
-    fn by_cgroup(&self, tasks: &[TaskLook]) -> Vec<(String, TaskLook)> {
+    /// Tasks by their cgroups' names.
+    pub fn by_cgroup(&self, tasks: &[TaskLook]) -> Vec<(String, TaskLook)> {
         let mut by: BTreeMap<u64, TaskLook> = BTreeMap::new();
         for t in tasks {
             by.entry(t.cgroup).and_modify(|all| all.add(t)).or_insert_with(|| t.clone());
         }
         by.into_iter().map(|(id, t)| (self.cgroup_name(id), t)).collect()
+    }
+
+    /// CPUs by what they have in common, each with its number.
+    pub fn cpus_by(&self, of: fn(&CpuLook) -> u32) -> BTreeMap<u32, CpuLook> {
+        groups(&self.look.cpus, of)
     }
 
     fn cgroups_text(&self, out: &mut String, tasks: &[TaskLook], width: usize) {
@@ -203,6 +210,7 @@ impl LookReport {
             let mut row = counts_json(TaskCounts::FIELDS, &t.counts.numbers());
             row.insert("pid".into(), json!(t.pid));
             row.insert("tgid".into(), json!(t.tgid));
+            row.insert("parent".into(), json!(t.parent));
             row.insert("comm".into(), json!(t.comm));
             row.insert("tasks".into(), json!(t.tasks));
             row.insert("cgroup".into(), json!(self.cgroup_name(t.cgroup)));
@@ -221,12 +229,12 @@ impl LookReport {
             Value::from(row)
         });
         let group = |of: fn(&CpuLook) -> u32, name: &str| -> Vec<Value> {
-            groups(&self.look.cpus, of).iter().map(|(n, c)| cpu_json(name, *n, c)).collect()
+            self.cpus_by(of).iter().map(|(n, c)| cpu_json(name, *n, c)).collect()
         };
-        json!({
+        let whole = json!({
             "look": "scheduler",
             "ns": self.look.ns,
-            "tasks": tasks.iter().map(of_task).collect::<Vec<_>>(),
+            "tasks": null,
             "cgroups": cgroups.collect::<Vec<_>>(),
             "cpus": group(|c| c.cpu, "cpu"),
             "llcs": group(|c| c.llc, "first_cpu"),
@@ -239,8 +247,22 @@ impl LookReport {
             "places": self.look.slots,
             "compared": self.compared.as_ref().map(compared::to_json),
             "notes": self.all_notes(&cpu),
-        })
-        .to_string()
+        });
+        // A task's row takes ten times its text while it is a tree, and there may be 100,000.
+        let mut out = String::from("{");
+        for (key, value) in whole.as_object().into_iter().flatten() {
+            let comma = if out.len() > 1 { "," } else { "" };
+            let _ = write!(out, "{comma}{}:", json!(key));
+            if key != "tasks" {
+                let _ = write!(out, "{value}");
+                continue;
+            }
+            for (at, task) in tasks.iter().enumerate() {
+                let _ = write!(out, "{}{}", if at == 0 { "[" } else { "," }, of_task(task));
+            }
+            out += if tasks.is_empty() { "[]" } else { "]" };
+        }
+        out + "}"
     }
 }
 

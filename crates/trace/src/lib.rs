@@ -44,6 +44,7 @@ mod read;
 mod sealed;
 mod write;
 
+pub mod look;
 pub mod model;
 pub mod observation;
 pub mod program;

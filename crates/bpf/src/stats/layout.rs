@@ -92,6 +92,7 @@ pub(super) struct Slot {
     counts: TaskCounts,
     pub(super) pid: u32,
     tgid: u32,
+    parent: u32,
     start: u64,
     cgroup: u64,
     comm: String,
@@ -100,7 +101,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) const BYTES: usize =
-        3 * 8 + 8 * 4 + TaskCounts::FIELDS.len() * 8 + 2 * 4 + 2 * 8 + 16 + BUCKETS * 4;
+        3 * 8 + 8 * 4 + TaskCounts::FIELDS.len() * 8 + 4 * 4 + 2 * 8 + 16 + BUCKETS * 4;
 
     /// `None` if it has another length.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
@@ -114,7 +115,8 @@ impl Slot {
             n.u32();
         }
         let counts = n.u64s(TaskCounts::FIELDS.len());
-        let (pid, tgid, start, cgroup) = (n.u32(), n.u32(), n.u64(), n.u64());
+        let (pid, tgid, parent, _unused) = (n.u32(), n.u32(), n.u32(), n.u32());
+        let (start, cgroup) = (n.u64(), n.u64());
         let (comm, rest) = n.0.split_at_checked(16)?;
         let comm = comm.split(|b| *b == 0).next().unwrap_or_default();
         n.0 = rest;
@@ -126,6 +128,7 @@ impl Slot {
             counts: TaskCounts::from_numbers(counts.into_iter()),
             pid,
             tgid,
+            parent,
             start,
             cgroup,
             comm: String::from_utf8_lossy(comm).into_owned(),
@@ -145,6 +148,7 @@ impl Slot {
         TaskLook {
             pid: self.pid,
             tgid: self.tgid,
+            parent: self.parent,
             start_ns: self.start,
             comm: self.comm,
             cgroup: self.cgroup,

@@ -12,7 +12,7 @@ use crate::program::{Program, Stop};
 use anyhow::Result;
 use homenode_bpf::stats::{Stats, Who as Whose};
 use homenode_core::policy::seen::Who;
-use homenode_core::sched::look::Look;
+use homenode_core::sched::look::{CpuLook, Look};
 use homenode_core::units::Picos;
 use homenode_live::machine::Places as _;
 use homenode_live::people::stat::start_of;
@@ -20,10 +20,11 @@ use homenode_live::place::Place;
 use homenode_live::places::ThisKernel;
 use homenode_live::stats::{LookError, Targets, cgroup_names, rename, wanted};
 use homenode_report::LookReport;
+use homenode_trace::look::{self, About, Of, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often places of tasks that are over are given back, and signals are looked for.
 const SLICE: Duration = Duration::from_millis(20);
@@ -68,6 +69,9 @@ pub(crate) struct Live {
     /// Another tool to be measured beside, with --measure-cost: words that go before CMD
     #[arg(long, value_name = "WORDS", requires = "measure_cost")]
     pub(super) peer: Option<String>,
+    /// Write all of it into a file of columns (Parquet) as well, a row for each task, cgroup, CPU, cache and node
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "sim", "measure_cost"])]
+    parquet: Option<PathBuf>,
     /// Rows of tasks
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -136,6 +140,9 @@ impl Memory {
 }
 
 pub(super) fn run(args: &Live, targets: &Targets, json: bool) -> Result<u8> {
+    if let Some(path) = &args.parquet {
+        output::check_output(path)?;
+    }
     let place = Place::here();
     let mut stop = Stop::new();
     let mut stats = args.attach(&place, targets)?;
@@ -200,12 +207,43 @@ pub(super) fn run(args: &Live, targets: &Targets, json: bool) -> Result<u8> {
     let memory = memory.map(|m| m.found).unwrap_or_default();
     let (why, top) = (args.why, args.top);
     let report = LookReport { look, cgroups: names, memory, why, top, compared, notes };
+    if let Some(path) = &args.parquet {
+        columns(path, &report)?;
+    }
     let text = if json { report.to_json() } else { report.to_text(output::width()) };
     match &stop.program {
         None => output::print(&text)?,
         Some(_) => eprintln!("{}", text.trim_end()),
     }
     Ok(stop.program.as_ref().and_then(Program::code).unwrap_or(0))
+}
+
+/// Writes a look as columns.
+fn columns(path: &Path, report: &LookReport) -> Result<()> {
+    let tasks = report.tasks();
+    let cgroups = report.by_cgroup(&tasks);
+    let named: BTreeMap<u64, String> =
+        tasks.iter().map(|t| (t.cgroup, report.cgroup_name(t.cgroup))).collect();
+    let of_tasks = tasks.iter().map(|t| {
+        let memory = t.why.as_ref().and_then(|_| report.memory.get(&t.tgid));
+        Row::Task(t, named.get(&t.cgroup).map_or("", String::as_str), memory)
+    });
+    let of_cgroups = cgroups.iter().map(|(name, t)| Row::Cgroup(t, name));
+    let by: [(Of, BTreeMap<u32, CpuLook>); 3] = [
+        (Of::Cpu, report.cpus_by(|c| c.cpu)),
+        (Of::Llc, report.cpus_by(|c| c.llc)),
+        (Of::Node, report.cpus_by(|c| c.node)),
+    ];
+    let of_cpus = by.iter().flat_map(|(of, all)| all.iter().map(|(n, c)| Row::Cpus(*of, *n, c)));
+    let (cpu, _) = report.look.all_cpus();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let about = About {
+        ns: report.look.ns,
+        lost: [cpu.lost_tasks, cpu.lost_events],
+        ended_unix_ms: now.as_millis() as u64,
+    };
+    look::write(path, &about, of_tasks.chain(of_cgroups).chain(of_cpus))?;
+    Ok(())
 }
 
 /// Starts a program that is looked at from its first moment on.

@@ -19,7 +19,7 @@ use crate::stats::of_command;
 use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use homenode_config::{SchedCase, SchedPlan, SchedProgram, parse_truth_sched};
-use homenode_core::sched::course::Course;
+use homenode_core::sched::course::{Course, Step};
 use homenode_core::sched::look::{Look, TaskLook};
 use homenode_core::topology::Hardware;
 use homenode_core::units::CpuId;
@@ -27,6 +27,7 @@ use homenode_measure::truth::perf::Beside;
 use homenode_sim::play::Acting;
 use homenode_trace::sched::Tally;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,25 +99,69 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     })
 }
 
-/// What a case takes: the time from start to end in seconds, and what each task waited, in milliseconds.
+/// Which task of a program it is: of those that nobody has started the how many-th, of those that this one has
+/// started the how many-th, and so on. In two runs of one program it is the same task, in whatever order tasks of
+/// several parents were started.
+type Place = Vec<u32>;
+
+/// What each task waited, in milliseconds.
+type Waits = BTreeMap<Place, f64>;
+
+/// Places of tasks.
+///
+/// * `started` – in the order of their starts: the number of each, and of who has started it.
+fn places(started: &[(u32, Option<u32>)]) -> BTreeMap<u32, Place> {
+    let mut places: BTreeMap<u32, Place> = BTreeMap::new();
+    let mut children: BTreeMap<Option<u32>, u32> = BTreeMap::new();
+    for &(task, by) in started {
+        // Whoever is not there itself has started it as nobody has.
+        let by = by.filter(|by| places.contains_key(by));
+        let nth = children.entry(by).or_default();
+        let mut place = by.map_or_else(Place::new, |by| places[&by].clone());
+        place.push(*nth);
+        *nth += 1;
+        places.insert(task, place);
+    }
+    places
+}
+
+/// What a case takes: the time from start to end in seconds, and what each task waited.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Took {
     elapsed: f64,
-    waits: Vec<f64>,
+    waits: Waits,
 }
 
 impl Took {
-    fn of(tally: &Tally) -> Self {
+    fn of(tally: &Tally, course: &Course) -> Self {
+        let ran = |task: u32| tally.tasks.get(task as usize).is_some_and(|t| t.first_ns.is_some());
+        let started = order(course);
+        let started: Vec<_> = started.into_iter().filter(|(task, _)| ran(*task)).collect();
+        let waits = places(&started).into_iter();
         Self {
             elapsed: tally.elapsed_ns() as f64 / 1e9,
-            waits: tally
-                .tasks
-                .iter()
-                .filter(|t| t.first_ns.is_some())
-                .map(|t| t.wait_ns as f64 / 1e6)
+            waits: waits
+                .map(|(task, place)| (place, tally.tasks[task as usize].wait_ns as f64 / 1e6))
                 .collect(),
         }
     }
+}
+
+/// Tasks of a course, each behind who has started it and in the order in which that one did.
+fn order(course: &Course) -> Vec<(u32, Option<u32>)> {
+    let lives = &course.lives;
+    let first = (0..).zip(lives).filter(|(_, life)| life.starter.is_none());
+    let mut all: Vec<(u32, Option<u32>)> = first.map(|(task, _)| (task, None)).collect();
+    let mut at = 0;
+    while let Some(&(task, _)) = all.get(at) {
+        let steps = lives.get(task as usize).map_or(&[][..], |life| &life.steps);
+        all.extend(steps.iter().filter_map(|step| match step {
+            Step::Fork(child) => Some((*child, Some(task))),
+            _ => None,
+        }));
+        at += 1;
+    }
+    all
 }
 
 /// A case with what came of it.
@@ -128,7 +173,7 @@ struct Compared {
     /// On the clock, in seconds.
     native: Vec<f64>,
     /// What each task waited in the runs in which that was counted.
-    counted: Vec<Vec<f64>>,
+    counted: Vec<Waits>,
 }
 
 impl Compared {
@@ -139,13 +184,14 @@ impl Compared {
     }
     /// Each task's wait, predicted and run, in milliseconds: of those that waited so long at least.
     fn waits(&self, least: f64) -> Vec<[f64; 2]> {
-        let runs = self.counted.iter().map(Vec::len);
-        let tasks = runs.min().unwrap_or(0).min(self.predicted.waits.len());
-        let of = |task: usize| {
-            let run: Vec<f64> = self.counted.iter().map(|waits| waits[task]).collect();
-            [self.predicted.waits[task], median(&run)]
+        let of = |(place, predicted): (&Place, &f64)| {
+            let run: Option<Vec<f64>> =
+                self.counted.iter().map(|waits| waits.get(place).copied()).collect();
+            let run = run.filter(|run| !run.is_empty())?;
+            Some([*predicted, median(&run)])
         };
-        (0..tasks).map(of).filter(|[a, b]| a.max(*b) >= least).collect()
+        let all = self.predicted.waits.iter().filter_map(of);
+        all.filter(|[a, b]| a.max(*b) >= least).collect()
     }
     /// The median of the tasks' errors without their signs, in percent; `None`: nobody waited.
     fn wait(&self, least: f64) -> Option<f64> {
@@ -202,14 +248,17 @@ fn command(program: &SchedProgram, case: Option<SchedCase>, folder: &Path) -> Ve
     all.into_iter().map(OsString::from).collect()
 }
 
-/// What each task waited, in milliseconds, in the order in which they were started.
-fn waits(mut look: Look) -> Vec<f64> {
-    look.tasks.sort_by_key(|t| (t.start_ns, t.pid));
+/// What each task waited.
+fn waits(mut look: Look) -> Waits {
+    // A process's first thread comes before the others, of which it counts as the one that has started them.
+    look.tasks.sort_by_key(|t| (t.start_ns, t.pid != t.tgid, t.pid));
+    let started: Vec<_> = look.tasks.iter().map(|t| (t.pid, Some(t.parent))).collect();
+    let places = places(&started);
     let wait = |mut t: TaskLook| {
         t.settle();
-        t.counts.wait_ns as f64 / 1e6
+        Some((places.get(&t.pid)?.clone(), t.counts.wait_ns as f64 / 1e6))
     };
-    look.tasks.into_iter().map(wait).collect()
+    look.tasks.into_iter().filter_map(wait).collect()
 }
 
 /// What a program does in a case, by its recording.
@@ -232,7 +281,8 @@ fn predict(machine: &Hardware, recorded: &Recording, case: SchedCase) -> Result<
             (Arc::new(half), Acting { cpus: two, ..Acting::default() })
         }
     };
-    Ok(Took::of(&play(machine, &setup, recorded, &course, &acting)?.tally))
+    let played = play(machine, &setup, recorded, &course, &acting)?;
+    Ok(Took::of(&played.tally, &course))
 }
 
 fn check(plan: SchedPlan, machine: &Hardware, folder: &Path, progress: &Progress) -> Result<Check> {
@@ -407,6 +457,8 @@ impl Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::sched::course::Life;
+    use homenode_core::sched::look::{Doing, Histogram, TaskCounts};
 
     fn plan() -> SchedPlan {
         parse_truth_sched(FILE, SCHED).expect("the registered plan")
@@ -434,8 +486,75 @@ mod tests {
     }
 
     #[test]
+    fn a_task_is_told_by_who_has_started_it_and_not_by_when() {
+        // A program starts two, each of which starts two more, in another order each time.
+        let one = places(&[
+            (10, None),
+            (11, Some(10)),
+            (12, Some(10)),
+            (13, Some(11)),
+            (14, Some(12)),
+            (15, Some(12)),
+            (16, Some(11)),
+        ]);
+        let other = places(&[
+            (20, Some(1)),
+            (21, Some(20)),
+            (22, Some(21)),
+            (23, Some(21)),
+            (24, Some(20)),
+            (25, Some(24)),
+            (26, Some(24)),
+        ]);
+        assert_eq!((&one[&13], &one[&16]), (&vec![0, 0, 0], &vec![0, 0, 1]));
+        assert_eq!((&one[&14], &other[&25]), (&vec![0, 1, 0], &vec![0, 1, 0]));
+        assert_eq!((&one[&16], &other[&23]), (&vec![0, 0, 1], &vec![0, 0, 1]));
+        // A recorded course has the same places, whatever the numbers of its tasks.
+        let life = |starter, forks: &[u32]| Life {
+            starter,
+            steps: forks.iter().map(|n| Step::Fork(*n)).collect(),
+            ..Life::default()
+        };
+        let lives =
+            vec![life(None, &[3, 1]), life(Some(0), &[]), life(Some(3), &[]), life(Some(0), &[2])];
+        let course = Course { lives, ..Course::default() };
+        let found = places(&order(&course));
+        assert_eq!(
+            [&found[&3], &found[&1], &found[&2]],
+            [&vec![0, 0], &vec![0, 1], &vec![0, 0, 0]]
+        );
+        // And a look, in which a task that somebody else has started is a first one.
+        let task = |pid, parent, ms: u64| TaskLook { pid, tgid: pid, parent, ..waited(pid, ms) };
+        let look =
+            Look { tasks: vec![task(7, 5, 3), task(5, 1, 9), task(6, 5, 4)], ..Look::default() };
+        let all: Vec<(Place, f64)> = waits(look).into_iter().collect();
+        assert_eq!(all, [(vec![0], 9.0), (vec![0, 0], 4.0), (vec![0, 1], 3.0)]);
+    }
+
+    fn waited(pid: u32, ms: u64) -> TaskLook {
+        let counts = TaskCounts { wait_ns: ms * 1_000_000, ..TaskCounts::default() };
+        TaskLook {
+            pid,
+            tgid: pid,
+            parent: 0,
+            start_ns: pid.into(),
+            comm: String::new(),
+            cgroup: 0,
+            tasks: 1,
+            doing: Doing::Ended,
+            doing_ns: 0,
+            counts,
+            latency: Histogram::default(),
+            why: None,
+        }
+    }
+
+    #[test]
     fn a_case_is_judged_by_its_time_and_by_the_median_task() {
-        let took = |elapsed, waits: &[f64]| Took { elapsed, waits: waits.to_vec() };
+        let took = |elapsed, waits: &[f64]| Took {
+            elapsed,
+            waits: (0..).map(|n| vec![n]).zip(waits.iter().copied()).collect(),
+        };
         let row = |predicted: Took, counted: Took| Compared {
             name: "p".into(),
             case: SchedCase::OneCpu,

@@ -339,6 +339,8 @@ pub struct TaskLook {
     pub pid: u32,
     /// Its process.
     pub tgid: u32,
+    /// The process that has started it, as far as that lives; of a process's other threads the process itself.
+    pub parent: u32,
     /// When it was started, in ns since boot.
     pub start_ns: u64,
     /// Its name.

@@ -11,6 +11,7 @@ fn task(pid: u32, comm: &str, counts: TaskCounts) -> TaskLook {
     TaskLook {
         pid,
         tgid: pid,
+        parent: 1,
         start_ns: 1,
         comm: comm.into(),
         cgroup: u64::from(pid % 2),

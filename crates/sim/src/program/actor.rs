@@ -191,9 +191,10 @@ impl Actor {
                 {
                     let mut it = self.cast.object(*object);
                     it.bytes += u64::from(*bytes);
-                    while let Some(&(other, wanted)) = it.takers.front()
-                        && wanted <= it.bytes
-                    {
+                    let next = |it: &Object| {
+                        it.takers.front().copied().filter(|(_, wanted)| *wanted <= it.bytes)
+                    };
+                    while let Some((other, wanted)) = next(&it) {
                         it.bytes -= wanted;
                         it.takers.pop_front();
                         woken.push(other);

@@ -157,14 +157,14 @@ impl Track {
     /// to the wait, in which nobody else gets its CPU, so what it ran in between comes first.
     fn lends(&mut self, child: u32) {
         let steps = &mut self.life.steps;
-        if let [.., Step::Fork(of), Step::Run(_), Step::Await { .. }] = steps[..]
-            && of == child
-        {
-            let run = steps.len() - 2;
-            steps.swap(run - 1, run);
-            if let Some(ns) = self.charged.remove(&run) {
-                *self.charged.entry(run - 1).or_default() += ns;
-            }
+        match steps[..] {
+            [.., Step::Fork(of), Step::Run(_), Step::Await { .. }] if of == child => {}
+            _ => return,
+        }
+        let run = steps.len() - 2;
+        steps.swap(run - 1, run);
+        if let Some(ns) = self.charged.remove(&run) {
+            *self.charged.entry(run - 1).or_default() += ns;
         }
     }
     /// The last wake-up of a task that ends is its parent's, by `exit_notify`. From there on the kernel has no point at
@@ -257,9 +257,8 @@ pub fn lives(header: &Header, rows: &[Row], charged: &Charged) -> (Course, Found
                 let explained = ordered.explained.contains(&number);
                 wake(&mut them, row, &mut wakes, &mut found, (header.contexts, explained));
                 // Recording took its time of whoever ran there.
-                if let Some(by) = them.get_mut(row.other as usize)
-                    && matches!(by.at, At::Runs { .. })
-                {
+                let by = them.get_mut(row.other as usize);
+                if let Some(by) = by.filter(|by| matches!(by.at, At::Runs { .. })) {
                     let step = by.life.steps.len();
                     by.charge(step, header.own_ns[1]);
                 }

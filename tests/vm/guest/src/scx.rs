@@ -18,6 +18,7 @@ use crate::{TestResult, needs};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const GUEST: &str = "/bin/homenode-guest";
+const METRICS: &str = "/tmp/sched.prom";
 /// Of every load there are so many choices at least, a task's first: pipe makes one task, which then
 /// hands a byte to and fro 1500 times.
 const TASKS_MIN: u64 = 16;
@@ -102,7 +103,8 @@ pub(crate) fn two_tasks(_: &Asked) -> TestResult {
     const TURNS: &str = "60";
     let mut facts = serde_json::Map::new();
     for which in ["today", "seed", "off"] {
-        let args = ["--recent-cpu", which, "--json", "--", GUEST, "--crowd", "walk", TURNS];
+        let args = ["--recent-cpu", which, "--json", "--openmetrics", METRICS];
+        let args = [&args[..], &["--", GUEST, "--crowd", "walk", TURNS]].concat();
         let output = homenode(&args).output()?;
         ensure!(output.status.success(), "{which}: {}: {}", output.status, words(&output));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -131,6 +133,17 @@ pub(crate) fn two_tasks(_: &Asked) -> TestResult {
             "{which}: of {steps} steps {by_turns} are by turns, {on} to the next: {line}"
         );
         ensure!(value["end"]["by"] == "unregistered", "{which}: {}", value["end"]);
+        // The file of metrics says at the end what the object says.
+        let metrics = fs::read_to_string(METRICS)?;
+        for (name, n) in [
+            ("choices_total{reason=\"recent\"}", &value["reasons"]["recent"]),
+            ("claimed_total", &value["claimed"]),
+            ("up", &json!(0)),
+        ] {
+            let line = format!("homenode_sched_{name} {}\n", n.as_u64().unwrap_or(0));
+            ensure!(metrics.contains(&line), "{which}: no {line} in {metrics}");
+        }
+        ensure!(metrics.ends_with("\n# EOF\n"), "{which}: {metrics}");
     }
     Ok(Value::Object(facts))
 }
@@ -254,5 +267,30 @@ pub(crate) fn ends(_: &Asked) -> TestResult {
     let output = homenode(&["--", "/no/such/program"]).output()?;
     ensure!(output.status.code() == Some(2), "{}: {}", output.status, words(&output));
     becomes("disabled")?;
-    Ok(json!({"refusal": refusal.trim()}))
+    let end = plugged()?;
+    Ok(json!({"refusal": refusal.trim(), "CPU gone": end}))
+}
+
+/// A CPU goes: the kernel ends it and says so, and tasks go on, also when the CPU comes back.
+fn plugged() -> TestResult {
+    const ONLINE: &str = "/sys/devices/system/cpu/cpu3/online";
+    let mut scheduler = Background::start(&["--json"])?;
+    fs::write(ONLINE, "0").context(ONLINE)?;
+    let ended = becomes("disabled");
+    let status = scheduler.0.wait()?;
+    fs::write(ONLINE, "1").context(ONLINE)?;
+    ended?;
+    ensure!(status.code() == Some(1), "a CPU goes: {status}: {}", scheduler.words()?);
+    let mut text = String::new();
+    let mut out = scheduler.0.stdout.take().context("a pipe")?;
+    std::io::Read::read_to_string(&mut out, &mut text)?;
+    let line = text.lines().rfind(|line| line.starts_with('{')).context("no JSON")?;
+    let value: Value = serde_json::from_str(line)?;
+    ensure!(value["end"]["by"] == "kernel", "a CPU goes: {}", value["end"]);
+    // The next one has all of them again.
+    let (kind, n) = LOADS[1];
+    let output = homenode(&["--json", "--", GUEST, "--crowd", kind, n]).output()?;
+    ensure!(output.status.success(), "afterwards: {}: {}", output.status, words(&output));
+    becomes("disabled")?;
+    Ok(value["end"].clone())
 }

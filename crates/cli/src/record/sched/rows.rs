@@ -1,5 +1,6 @@
 //! Events of the kernel's side as rows of a recording.
 
+use homenode_bpf::able::FIRST_PID_NAMESPACE;
 use homenode_bpf::record::{About, Event, Left, NOBODY as NOT_RECORDED, Terms, What};
 use homenode_trace::sched::{Header, Kind, NOBODY, Row, Stop, Task};
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ pub(super) struct Rows {
     span_ns: u64,
     /// Pipes and sockets by address.
     objects: BTreeMap<u64, u32>,
-    /// By thread number: who had it last.
-    tids: BTreeMap<u32, u32>,
+    /// By PID namespace and thread number there: who had it last.
+    tids: BTreeMap<(u32, u32), u32>,
 }
 
 /// How long a call lasted, where rows have it.
@@ -68,9 +69,10 @@ impl Rows {
                 let arg = u64::from(bytes) | lasted(event.time_ns, entered_ns);
                 out.push(row(if takes { Kind::Get } else { Kind::Put }, task, object, arg));
             }
-            What::Reaped { task, tid, entered_ns } => {
+            What::Reaped { task, tid, space, entered_ns } => {
                 self.know(task);
-                if let Some(&child) = self.tids.get(&tid) {
+                // Of a child it is the number in its own namespace or in the machine's; any other is not found.
+                if let Some(&child) = self.tids.get(&(space, tid)) {
                     out.push(row(Kind::Join, task, child, lasted(event.time_ns, entered_ns)));
                 }
             }
@@ -107,8 +109,9 @@ impl Rows {
     }
     fn describes(&mut self, task: u32, about: About, at: (u64, u32), out: &mut Vec<Row>) {
         self.know(task);
-        self.tids.insert(about.tid, task);
-        let About { tid, tgid, name, kernel, terms } = about;
+        let About { tid, tgid, name, kernel, space, tid_there, terms } = about;
+        self.tids.insert((FIRST_PID_NAMESPACE as u32, tid), task);
+        self.tids.insert((space, tid_there), task);
         self.tasks[task as usize] = Task { tid, tgid, name, kernel };
         self.treat(task, terms, at, out);
     }
@@ -141,7 +144,15 @@ mod tests {
     #[test]
     fn a_switch_is_two_rows_and_what_has_changed_is_told_once() {
         let terms = Terms { nice: 0, policy: 0, allowed: 3 };
-        let about = |name: &str| About { tid: 7, tgid: 7, name: name.into(), kernel: false, terms };
+        let about = |name: &str| About {
+            tid: 7,
+            tgid: 7,
+            name: name.into(),
+            kernel: false,
+            space: 1,
+            tid_there: 7,
+            terms,
+        };
         let (mut rows, mut out) = (Rows::default(), Vec::new());
         let on = Wait { what: Blocked::Pipe, uninterruptible: false, iowait: false };
         let nicer = Terms { nice: -3, ..terms };
@@ -182,5 +193,30 @@ mod tests {
         let mut header = Header::default();
         rows.describe(&mut header);
         assert_eq!((header.tasks.len(), header.tasks[0].name.as_str()), (3, "make"));
+    }
+
+    #[test]
+    fn a_number_is_one_of_the_namespace_in_which_it_was_told() {
+        const MACHINE: u32 = FIRST_PID_NAMESPACE as u32;
+        let about =
+            |tid, space, tid_there| About { tid, tgid: tid, space, tid_there, ..About::default() };
+        let reaped = |task, tid, space| What::Reaped { task, tid, space, entered_ns: 0 };
+        let (mut rows, mut out) = (Rows::default(), Vec::new());
+        for e in [
+            // A shell, its child, which is the first one of a namespace, and that one's child,
+            // whose number there is the shell's on the machine.
+            What::Born(0, about(300, MACHINE, 300)),
+            What::Born(1, about(301, 7, 1)),
+            What::Born(2, about(302, 7, 300)),
+            reaped(1, 300, 7),
+            reaped(0, 301, MACHINE),
+            // Nobody knows these.
+            reaped(0, 300, 8),
+            reaped(1, 301, 7),
+        ] {
+            rows.take(event(1, e), &mut out);
+        }
+        let joins = out.iter().filter(|r| r.kind == Kind::Join);
+        assert_eq!(joins.map(|r| (r.task, r.other)).collect::<Vec<_>>(), [(1, 2), (0, 1)]);
     }
 }

@@ -35,6 +35,7 @@ fn own(pid: u32, start_ns: u64, counts: TaskCounts) -> TaskLook {
     TaskLook {
         pid,
         tgid: pid,
+        parent: 1,
         start_ns,
         comm: "a".into(),
         cgroup: 1,
