@@ -188,10 +188,44 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
             }
         }
     }
+    if rust {
+        let at = |byte: usize| text[..byte].matches('\n').count() + 1;
+        let chains = chains(text).into_iter();
+        found.extend(chains.map(|byte| {
+            format!("{name}:{}: a condition beside a `let`: chains came with Rust 1.88", at(byte))
+        }));
+    }
     if !text.is_empty() && !text.ends_with('\n') {
         found.push(format!("{name}: no newline at the end"));
     }
     found
+}
+
+/// Where an `if let` or `while let` has a condition behind what it takes apart, on the same line or on the next ones.
+fn chains(text: &str) -> Vec<usize> {
+    let begins = ["if ", "while "].map(|word| format!("{word}let "));
+    let all = begins.iter().flat_map(|word| text.match_indices(word.as_str()));
+    let chain = |&(at, _): &(usize, &str)| {
+        // In a string or a comment it is no code.
+        let line = text[..at].rsplit('\n').next().unwrap_or_default();
+        if line.contains("//") || line.contains('"') {
+            return false;
+        }
+        let Some((pattern, _)) = text[at..].split_once(" = ") else { return false };
+        let (mut depth, mut last) = (0, ' ');
+        for c in text[at + pattern.len()..].chars() {
+            match c {
+                '(' | '[' => depth += 1,
+                ')' | ']' => depth -= 1,
+                '{' if depth == 0 => return false,
+                '&' if depth == 0 && last == '&' => return true,
+                _ => {}
+            }
+            last = c;
+        }
+        false
+    };
+    all.filter(chain).map(|(at, _)| at).collect()
 }
 
 /// Whether the word is there and, if it begins as a path does, begins a path:
@@ -290,6 +324,16 @@ mod tests {
         }
         let shown = check_text("crates/live/tests/fixtures/proc/7.3/status", "Groups:\t \n");
         assert!(shown.is_empty(), "{shown:?}");
+    }
+
+    #[test]
+    fn conditions_beside_a_let_are_found() {
+        let bad = "fn f() {\n    if let Some(a) = b(c)\n        && d\n    {\n    }\n    while let X { y } = z && w {}\n}\n";
+        let found = check_text("crates/sim/src/lib.rs", bad);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains(":2: ") && found[1].contains(":6: "), "{found:?}");
+        let good = "fn f() {\n    if let Some(a) = b(c && d).filter(|x| *x && y) {\n        e && g;\n    }\n}\n";
+        assert_eq!(check_text("crates/sim/src/lib.rs", good), Vec::<String>::new());
     }
 
     #[test]

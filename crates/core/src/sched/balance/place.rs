@@ -135,10 +135,10 @@ impl Balance {
         }
         let mut s = all.group_stats();
         s.misfit = u64::from(misfit);
-        if let Some(w) = &p.without
-            && d.group_span(group).contains(w.cpu)
-            && bit(p.allowed, w.cpu)
-        {
+        let without = p.without.as_ref();
+        let without =
+            without.filter(|w| d.group_span(group).contains(w.cpu) && bit(p.allowed, w.cpu));
+        if let Some(w) = without {
             let c = &f.figures[w.cpu];
             s.load = s.load - c.load + w.load;
             s.util = s.util - u64::from(c.util) + u64::from(w.util);
