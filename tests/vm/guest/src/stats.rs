@@ -386,8 +386,12 @@ pub(crate) fn faults(asked: &Asked) -> TestResult {
     let many = many()?;
     let reused = reused()?;
     let plugged = plugged(asked)?;
+    let recorded = plugged_recorder(asked)?;
     let killed = killed_recorder()?;
-    Ok(json!({"many": many, "number used again": reused, "CPU plugged": plugged, "killed": killed}))
+    Ok(json!({
+        "many": many, "number used again": reused, "CPU plugged": plugged, "recorded": recorded,
+        "killed": killed,
+    }))
 }
 
 /// Tasks beyond the places that were asked for are counted, and all told where there is room.
@@ -501,6 +505,40 @@ fn plugged(asked: &Asked) -> TestResult {
     ensure!(both.iter().all(|n| *n >= 20), "switches on CPU {last}: {both:?}");
     ensure!(later["notes"].to_string().contains("came during the look"), "{}", later["notes"]);
     Ok(json!(both))
+}
+
+/// While CPUs go and come a recording has all that ran, where it ran. It first tries for a while what recording takes by
+/// itself, and nothing tells when it is done with that: so CPUs go and come until it has ended.
+fn plugged_recorder(asked: &Asked) -> Result<Value> {
+    let last = asked.nodes.iter().flat_map(|node| &node.cpus).max().context("no CPU")?;
+    let online = format!("/sys/devices/system/cpu/cpu{last}/online");
+    let set =
+        |value: &str| fs::write(&online, value).with_context(|| format!("{online} = {value}"));
+    let mut command = Command::new("/bin/homenode");
+    command.args(["record", "sched", "--system", "--for", "4s", "-o", "/tmp/plugged.parquet"]);
+    command.arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut recorder = Looker(command.spawn()?);
+    let mut ran = Vec::new();
+    while recorder.0.try_wait()?.is_none() {
+        set("0")?;
+        sleep(Duration::from_millis(100));
+        set("1")?;
+        let task = fork(|| {
+            let _ = crate::process::pin(0, &[*last]);
+            (0..20).for_each(|_| sleep(Duration::from_millis(1)));
+        })?;
+        wait(task);
+        ran.push(task);
+    }
+    let told = recorder.end()?;
+    ensure!(told["lost"] == 0, "{} events are lost", told["lost"]);
+    let tasks = told["tasks"].as_array().context("tasks")?;
+    let whole = |task: &&Value| task["wakeups"].as_u64() >= Some(20);
+    let of_ours = |task: &&Value| ran.iter().any(|&pid| task["tid"] == pid);
+    let whole = tasks.iter().filter(of_ours).filter(whole).count();
+    // The first and the last may be there in part, and some ran before it began.
+    ensure!(whole >= 3, "of {} tasks {whole} are there whole", ran.len());
+    Ok(json!({"ran": ran.len(), "whole": whole, "rows": told["rows"]}))
 }
 
 fn killed_recorder() -> TestResult {
