@@ -4,7 +4,7 @@
 //! | call | does |
 //! |---|---|
 //! | `ids --out FILE --n N --pages P [--seed S]` | writes N Gauss page ids (deviation 1/12), 80:20, u32, a write flag in the top bit |
-//! | `sim --ids FILE --pages P --fast-pages F --threads T [--n N] [--mode M]` | N accesses (default 100 M) of these ids, tiering on, F pages of DRAM, the rest on an expander |
+//! | `sim --ids FILE --pages P --fast-pages F --threads T [--n N] [--mode M] [--lru-gen B]` | N accesses (default 100 M) of these ids, tiering on, F pages of DRAM, the rest on an expander; B as `lru_gen/enabled` has it, 0: lists |
 //! | `scale --n N --pages P [--mode M]` | N accesses, one thread, all P pages resident; knobs as booted (mode 1), or tiering in mode M |
 //! | `gather --n N --pages P` | the bare loop on as many entries of 8 bytes, same ids |
 //! | `off --n N --pages P --balancing none\|off` | balancing off, or its hook in the tick left out |
@@ -138,7 +138,8 @@ fn sim(a: &Args) {
     // One process scans for all its threads: as often as the kernel allows where
     // there are many, so that there is something to do for each of them.
     let period = (1000 / threads).max(100);
-    let knobs = tiering(a.num("mode", 2), &[("scan_period_min_ms", period)]);
+    let extra = [("scan_period_min_ms", period), ("lru_gen", a.num("lru-gen", 7))];
+    let knobs = tiering(a.num("mode", 2), &extra);
     let setup = Setup { knobs, ..Setup::default() };
     let cpus: Vec<CpuId> = (0..threads as u32).map(CpuId).collect();
     let part = ids.len() / threads as usize;
