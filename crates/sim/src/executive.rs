@@ -202,12 +202,17 @@ impl Simulation {
         }
         task
     }
-    /// Has fetched what is touched of a task that may run next on a CPU where another has its turn.
+    /// Has fetched what is known of a task, beside its program.
     #[inline]
-    fn fetch_follower(&self, id: usize) {
+    fn fetch_task(&self, id: usize) {
         prefetch_value((&raw const self.tasks[id]).addr(), 2 * 64);
         prefetch_at(&raw const self.kernel.numa[id].node);
         self.sched.q.fetch(id);
+    }
+    /// Has fetched what is touched of a task that may run next on a CPU where another has its turn.
+    #[inline]
+    fn fetch_follower(&self, id: usize) {
+        self.fetch_task(id);
         prefetch_at(self.last_cpu.as_ptr().wrapping_add(id));
         if let Some(program) = &self.programs[id] {
             program.fetch();
@@ -217,9 +222,7 @@ impl Simulation {
     /// host's caches when its time comes.
     #[inline]
     fn fetch_sleeper(&self, id: usize) {
-        prefetch_value((&raw const self.tasks[id]).addr(), 2 * 64);
-        prefetch_at(&raw const self.kernel.numa[id].node);
-        self.sched.q.fetch(id);
+        self.fetch_task(id);
         // Where it is most likely to go. The task itself is not here yet to be asked.
         if let Some(&cpu) = self.last_cpu.get(id) {
             let Near { task: runs, program, .. } = self.cpus.fetch(cpu as usize);

@@ -472,37 +472,54 @@ fn reused() -> TestResult {
     Ok(json!(wakeups))
 }
 
-/// A CPU goes, comes, goes while it is looked at; and one that was not there at the beginning.
-fn plugged(asked: &Asked) -> TestResult {
-    let last = asked.nodes.iter().flat_map(|node| &node.cpus).max().context("no CPU")?;
-    let online = format!("/sys/devices/system/cpu/cpu{last}/online");
-    let set =
-        |value: &str| fs::write(&online, value).with_context(|| format!("{online} = {value}"));
-    let busy = |looker: Looker| -> TestResult {
+/// The guest's last CPU, which goes and comes.
+struct LastCpu(u32);
+
+impl LastCpu {
+    fn of(asked: &Asked) -> Result<Self> {
+        let all = asked.nodes.iter().flat_map(|node| &node.cpus);
+        Ok(Self(*all.max().context("no CPU")?))
+    }
+    fn plug(&self, there: bool) -> Result<()> {
+        let online = format!("/sys/devices/system/cpu/cpu{}/online", self.0);
+        let value = if there { "1" } else { "0" };
+        fs::write(&online, value).with_context(|| format!("{online} = {value}"))
+    }
+    /// A task that is woken 20 times there; its number. It has ended.
+    fn works(&self) -> Result<i32> {
         let task = fork(|| {
-            let _ = crate::process::pin(0, &[*last]);
+            let _ = crate::process::pin(0, &[self.0]);
             (0..20).for_each(|_| sleep(Duration::from_millis(1)));
         })?;
         wait(task);
+        Ok(task)
+    }
+}
+
+/// A CPU goes, comes, goes while it is looked at; and one that was not there at the beginning.
+fn plugged(asked: &Asked) -> TestResult {
+    let last = LastCpu::of(asked)?;
+    let busy = |looker: Looker| -> TestResult {
+        last.works()?;
         looker.end()
     };
     let row = |look: &Value| -> Result<Value> {
         let cpus = look["cpus"].as_array().context("cpus")?;
-        let found = cpus.iter().find(|cpu| cpu["cpu"] == *last);
-        Ok(found.with_context(|| format!("no row of CPU {last}: {look}"))?.clone())
+        let found = cpus.iter().find(|cpu| cpu["cpu"] == last.0);
+        Ok(found.with_context(|| format!("no row of CPU {}: {look}", last.0))?.clone())
     };
     let looker = Looker::start(&["stats", "--system", "--why", "--json"])?;
-    set("0")?;
+    last.plug(false)?;
     sleep(Duration::from_millis(200));
-    set("1")?;
+    last.plug(true)?;
     let there = busy(looker)?;
-    set("0")?;
+    last.plug(false)?;
     let looker = Looker::start(&["stats", "--system", "--why", "--json"]);
-    set("1")?;
+    last.plug(true)?;
     let later = busy(looker?)?;
     let switches = |look: &Value| number(&row(look)?, "nr_switches");
     let both = [switches(&there)?, switches(&later)?];
-    ensure!(both.iter().all(|n| *n >= 20), "switches on CPU {last}: {both:?}");
+    ensure!(both.iter().all(|n| *n >= 20), "switches on CPU {}: {both:?}", last.0);
     ensure!(later["notes"].to_string().contains("came during the look"), "{}", later["notes"]);
     Ok(json!(both))
 }
@@ -510,25 +527,17 @@ fn plugged(asked: &Asked) -> TestResult {
 /// While CPUs go and come a recording has all that ran, where it ran. It first tries for a while what recording takes by
 /// itself, and nothing tells when it is done with that: so CPUs go and come until it has ended.
 fn plugged_recorder(asked: &Asked) -> Result<Value> {
-    let last = asked.nodes.iter().flat_map(|node| &node.cpus).max().context("no CPU")?;
-    let online = format!("/sys/devices/system/cpu/cpu{last}/online");
-    let set =
-        |value: &str| fs::write(&online, value).with_context(|| format!("{online} = {value}"));
+    let last = LastCpu::of(asked)?;
     let mut command = Command::new("/bin/homenode");
     command.args(["record", "sched", "--system", "--for", "4s", "-o", "/tmp/plugged.parquet"]);
     command.arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut recorder = Looker(command.spawn()?);
     let mut ran = Vec::new();
     while recorder.0.try_wait()?.is_none() {
-        set("0")?;
+        last.plug(false)?;
         sleep(Duration::from_millis(100));
-        set("1")?;
-        let task = fork(|| {
-            let _ = crate::process::pin(0, &[*last]);
-            (0..20).for_each(|_| sleep(Duration::from_millis(1)));
-        })?;
-        wait(task);
-        ran.push(task);
+        last.plug(true)?;
+        ran.push(last.works()?);
     }
     let told = recorder.end()?;
     ensure!(told["lost"] == 0, "{} events are lost", told["lost"]);
