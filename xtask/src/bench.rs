@@ -7,6 +7,7 @@
 mod hotloop;
 mod live_peers;
 mod merge;
+mod move_throughput;
 mod observe_cost;
 mod off_cost;
 mod parallel;
@@ -96,6 +97,8 @@ enum Bench {
     StatsCost,
     /// hot sets brought to a full fast node in a guest, beside the kernel's mode 2 and DAMOS
     LivePeers,
+    /// calls and pages of homenode's mover in a guest, beside a bare loop of `move_pages`
+    MoveThroughput,
 }
 
 impl Bench {
@@ -115,7 +118,7 @@ impl Bench {
 
     /// Whether it takes minutes at any size, as guests do.
     fn is_long(self) -> bool {
-        self == Self::LivePeers
+        matches!(self, Self::LivePeers | Self::MoveThroughput)
     }
 
     fn run(self, setting: &Setting<'_>) -> Result<Verdict> {
@@ -141,6 +144,7 @@ impl Bench {
             Self::ObserveCost => observe_cost::run(setting),
             Self::StatsCost => stats_cost::run(setting),
             Self::LivePeers => live_peers::run(setting),
+            Self::MoveThroughput => move_throughput::run(setting),
         }
     }
 }

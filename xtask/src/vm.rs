@@ -35,7 +35,7 @@ use topology::Topology;
 const CANARIES: [&str; 2] = ["canary-fails", "canary-hangs"];
 
 /// Measurements of minutes: only where they are named.
-const MEASURED: [&str; 1] = ["live-peers"];
+const MEASURED: [&str; 3] = ["live-peers", "move-throughput", "observe-heat"];
 
 /// Built with CI's profile, so that nothing is built twice there.
 const PROFILE: Profile = Profile::Ci;

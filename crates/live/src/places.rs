@@ -21,7 +21,7 @@
 
 pub mod call;
 mod extents;
-mod frames;
+pub(crate) mod frames;
 pub(crate) mod numa_maps;
 pub(crate) mod present;
 #[cfg(test)]
@@ -108,9 +108,7 @@ pub struct ThisKernel {
     files: Files,
     /// Whether it knows PAGEMAP_SCAN, as far as was seen.
     scans: bool,
-    /// Nodes of frames, and the nodes with memory as they were then; no frames where they may
-    /// not be seen.
-    frames: Option<(Vec<u16>, Option<Frames>)>,
+    frames: frames::Known,
     refused: Arc<AtomicU64>,
 }
 
@@ -118,7 +116,7 @@ impl ThisKernel {
     /// * `root` – the folder that holds `proc` and `sys`: `/`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let files = Files { root: root.into() };
-        Self { files, scans: true, frames: None, refused: Arc::default() }
+        Self { files, scans: true, frames: frames::Known::default(), refused: Arc::default() }
     }
     /// How often a process could not be asked, since it is another user's: a counter that
     /// goes on counting when this has been handed over.
@@ -141,9 +139,9 @@ impl ThisKernel {
 
     fn try_census(&self, who: Who) -> io::Result<ByNode> {
         let mut found = ByNode::new();
-        if let [only] = with_memory(&self.files.root)[..] {
+        if let Some(only) = self.only() {
             let status = io::read_to_string(self.files.open(who, "status")?)?;
-            add(&mut found, NodeId(only), resident(&status));
+            add(&mut found, only, resident(&status));
             return Ok(found);
         }
         numa_maps::each(BufReader::new(self.files.open(who, "numa_maps")?), |line| {
@@ -154,12 +152,11 @@ impl ThisKernel {
     }
 
     fn try_extents(&mut self, who: Who) -> io::Result<Vec<Extent>> {
-        let nodes = with_memory(&self.files.root);
-        let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
-        if only.is_none() {
-            self.know_frames(nodes);
-        }
-        let frames = self.frames.as_ref().and_then(|(_, f)| f.as_ref());
+        let only = self.only();
+        let frames = match only {
+            Some(_) => None,
+            None => self.frames.now(&self.files.root),
+        };
         let by = only.map(extents::Nodes::Only).or(frames.map(extents::Nodes::Frames));
         if let Some(by) = by.filter(|_| self.scans) {
             match extents::read(&self.files.open(who, "pagemap")?, by) {
@@ -170,13 +167,9 @@ impl ThisKernel {
         self.try_mappings(who)
     }
 
-    /// Which frames are whose, read anew where nodes have come or gone.
-    fn know_frames(&mut self, nodes: Vec<u16>) {
-        if self.frames.as_ref().is_none_or(|(was, _)| *was != nodes) {
-            let root = &self.files.root;
-            let frames = sees_frames(root).then(|| Frames::read(root, &nodes));
-            self.frames = Some((nodes, frames.flatten()));
-        }
+    /// The node with memory, where there is one only.
+    fn only(&self) -> Option<NodeId> {
+        if let [only] = with_memory(&self.files.root)[..] { Some(NodeId(only)) } else { None }
     }
 
     fn try_mappings(&self, who: Who) -> io::Result<Vec<Extent>> {
@@ -199,13 +192,13 @@ impl ThisKernel {
     }
 
     fn try_within(&mut self, who: Who, spans: &[Span]) -> io::Result<Vec<ByNode>> {
-        let nodes = with_memory(&self.files.root);
-        let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
+        let only = self.only();
         let pagemap = self.files.open(who, "pagemap")?;
-        if only.is_none() {
-            self.know_frames(nodes);
-        }
-        let frames = self.frames.as_ref().and_then(|(_, f)| f.as_ref()).map(|f| (f, &pagemap));
+        let frames = match only {
+            Some(_) => None,
+            None => self.frames.now(&self.files.root),
+        };
+        let frames = frames.map(|f| (f, &pagemap));
         let mut found = Vec::with_capacity(spans.len());
         for &span in spans.iter().take_while(|_| self.scans) {
             let mut asked = Asked::new(who.pid, only, frames);

@@ -5,8 +5,9 @@
 //! moved, so that the answer does not depend on what else is in the order.
 //!
 //! Policies come from numa_maps, which walks all of the process: 1 GiB in small pages takes
-//! some 10 ms. Where reading took long the answer is used again, for a hundred times as
-//! long; a mapping that is bound in that time may once be moved against it.
+//! some 10 ms. So both are used again for a hundred times as long as reading them took, and
+//! take a hundredth of the time; a mapping that is bound meanwhile may once be moved against
+//! it, and a cpuset that changed is the kernel's own to mind.
 
 use crate::places::{Files, numa_maps};
 use crate::sysfs::parse_list;
@@ -16,10 +17,10 @@ use std::io::{self, BufReader};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Reading that took less is done anew for each order.
-const QUICK: Duration = Duration::from_millis(5);
+/// What was read is used again for so many times as long as that took.
+const AGAIN: u32 = 100;
 
-/// Policies of the process that was asked for last.
+/// What holds for the process that was asked for last.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
     last: Option<Read>,
@@ -37,9 +38,9 @@ impl Policies {
     /// Those of a process.
     ///
     /// # Errors
-    /// As reading numa_maps; a kernel without nodes has none, and no policies.
+    /// As reading its files; a kernel without nodes has no numa_maps, and no policies.
     pub(super) fn of(&mut self, files: &Files, who: Who) -> io::Result<&Bound> {
-        let holds = |r: &Read| r.who == who && r.took > QUICK && r.at.elapsed() < r.took * 100;
+        let holds = |r: &Read| r.who == who && r.at.elapsed() < r.took * AGAIN;
         let read = match self.last.take().filter(holds) {
             Some(read) => read,
             None => {
@@ -53,7 +54,7 @@ impl Policies {
 }
 
 fn read(files: &Files, who: Who) -> io::Result<Bound> {
-    let mut bound = Bound::default();
+    let mut bound = Bound { allowed: mems_allowed(files, who)?, ..Bound::default() };
     let file = match files.open(who, "numa_maps") {
         Err(e) if e.kind() == io::ErrorKind::NotFound && files.lives(who) => return Ok(bound),
         file => file?,
@@ -65,9 +66,11 @@ fn read(files: &Files, who: Who) -> io::Result<Bound> {
     Ok(bound)
 }
 
-/// Where the mappings of a process are bound to.
+/// Where the memory of a process may be.
 #[derive(Debug, Default)]
 pub(super) struct Bound {
+    /// Its cpuset's nodes; `None`: all.
+    allowed: Option<Vec<u32>>,
     /// From a page on to the next entry; by rising page.
     from: Vec<(u64, Option<Vec<u32>>)>,
 }
@@ -78,7 +81,12 @@ impl Bound {
             self.from.push((start, to));
         }
     }
-    /// Whether a mapped page may be on that node.
+    /// Whether the cpuset lets the process have memory of a node. A kernel without cpusets
+    /// forbids nothing.
+    pub(super) fn cpuset_allows(&self, on: NodeId) -> bool {
+        self.allowed.as_ref().is_none_or(|nodes| nodes.contains(&u32::from(on.0)))
+    }
+    /// Whether a mapped page may be on that node, as far as its mapping is concerned.
     pub(super) fn allow(&self, page: u64, on: NodeId) -> bool {
         let behind = self.from.partition_point(|(start, _)| *start <= page);
         let Some((_, to)) = behind.checked_sub(1).and_then(|i| self.from.get(i)) else {
@@ -88,20 +96,15 @@ impl Bound {
     }
 }
 
-/// Whether the cpuset lets the process have memory of a node. A kernel without cpusets
-/// forbids nothing.
-///
-/// # Errors
-/// As reading the file.
-pub(super) fn cpuset_allows(files: &Files, who: Who, on: NodeId) -> io::Result<bool> {
+/// The nodes of the process's cpuset.
+fn mems_allowed(files: &Files, who: Who) -> io::Result<Option<Vec<u32>>> {
     let mut text = Vec::new();
     io::Read::read_to_end(&mut files.open(who, "status")?, &mut text)?;
-    Ok(allows(&String::from_utf8_lossy(&text), on))
+    Ok(mems(&String::from_utf8_lossy(&text)))
 }
 
-fn allows(status: &str, on: NodeId) -> bool {
-    let list = status.lines().find_map(|l| l.strip_prefix("Mems_allowed_list:"));
-    list.and_then(parse_list).is_none_or(|nodes| nodes.contains(&u32::from(on.0)))
+fn mems(status: &str) -> Option<Vec<u32>> {
+    parse_list(status.lines().find_map(|l| l.strip_prefix("Mems_allowed_list:"))?)
 }
 
 #[cfg(test)]
@@ -129,8 +132,11 @@ mod tests {
     #[test]
     fn a_cpuset_is_read_from_status() {
         let text = "Mems_allowed:\t3\nMems_allowed_list:\t0-1,3\nvoluntary_ctxt_switches:\t1\n";
-        assert_eq!([0, 1, 2, 3].map(|n| allows(text, NodeId(n))), [true, true, false, true]);
-        assert!(allows("", NodeId(7)));
-        assert!(allows("Mems_allowed_list:\tx\n", NodeId(7)));
+        let allows = |text: &str, n: u16| {
+            Bound { allowed: mems(text), ..Bound::default() }.cpuset_allows(NodeId(n))
+        };
+        assert_eq!([0, 1, 2, 3].map(|n| allows(text, n)), [true, true, false, true]);
+        assert!(allows("", 7));
+        assert!(allows("Mems_allowed_list:\tx\n", 7));
     }
 }

@@ -153,6 +153,9 @@ impl Calls for Script {
         status.extend(addresses.iter().map(|a| on.get(&((*a >> 12) as u64)).copied().unwrap_or(0)));
         Ok(())
     }
+    fn frames(&mut self, _: &Path) -> Option<&Frames> {
+        None
+    }
     fn send(
         &mut self,
         _: u32,
@@ -219,7 +222,7 @@ fn scripted(root: &std::path::Path, script: Script) -> MovePages {
 /// the file says so and the test has nothing to show.
 fn allowed_here(root: &std::path::Path) -> bool {
     let files = Files { root: root.to_owned() };
-    let allowed = policies::cpuset_allows(&files, me(), NodeId(1)).unwrap();
+    let allowed = Policies::default().of(&files, me()).unwrap().cpuset_allows(NodeId(1));
     if !allowed {
         println!("skipped: this process may not have memory of a node 1");
     }

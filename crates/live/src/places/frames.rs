@@ -10,6 +10,7 @@
 //!
 //! Source: specs/live.md#places.
 
+use super::{sees_frames, with_memory};
 use crate::text::field;
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
@@ -67,6 +68,22 @@ impl Frames {
         let behind = self.0.partition_point(|r| r.0 <= frame);
         let &(_, end, node) = self.0.get(behind.checked_sub(1)?)?;
         (frame < end).then_some(node)
+    }
+}
+
+/// Which frames are whose, read anew where nodes have come or gone.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Option<(Vec<u16>, Option<Frames>)>);
+
+impl Known {
+    /// As the kernel tells it now; `None` where frames may not be seen.
+    pub(crate) fn now(&mut self, root: &Path) -> Option<&Frames> {
+        let nodes = with_memory(root);
+        if self.0.as_ref().is_none_or(|(was, _)| *was != nodes) {
+            let frames = sees_frames(root).then(|| Frames::read(root, &nodes)).flatten();
+            self.0 = Some((nodes, frames));
+        }
+        self.0.as_ref().and_then(|(_, frames)| frames.as_ref())
     }
 }
 

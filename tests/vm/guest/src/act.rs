@@ -11,6 +11,7 @@ mod limits;
 mod peers;
 mod rights;
 mod story;
+mod throughput;
 mod trial;
 
 pub(crate) use beside::run as beside;
@@ -22,6 +23,7 @@ pub(crate) use limits::limits;
 pub(crate) use peers::peers;
 pub(crate) use rights::least;
 pub(crate) use story::story;
+pub(crate) use throughput::throughput;
 pub(crate) use trial::{trial_holds, trial_pays};
 
 use std::collections::BTreeMap;

@@ -16,6 +16,7 @@ mod asked;
 mod bounds;
 mod commands;
 mod conform;
+mod cost;
 mod crowd;
 mod damon;
 mod doctor;
@@ -260,6 +261,16 @@ const TESTS: &[Test] = &[
         limit: Duration::from_secs(1800),
         ..test("live-peers", "homenode beside mode 2 and DAMOS on the same hot sets", act::peers)
     },
+    long(test(
+        "move-throughput",
+        "homenode's mover beside a bare loop of its calls: how many, of how many pages",
+        act::throughput,
+    )),
+    long(test(
+        "observe-heat",
+        "what looking at 100 processes takes, by each source of heat",
+        cost::observe,
+    )),
     long(test(
         "act-story",
         "observe, advise, act, ledger, a crash, restore: what people see on a terminal",

@@ -54,6 +54,34 @@ pub(crate) fn started(pid: u32) -> Result<u64> {
     rest.split_whitespace().nth(19).and_then(|word| word.parse().ok()).context("a short stat")
 }
 
+/// Nanoseconds that all threads of a process have run.
+pub(crate) fn ran(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let text = tasks.map(|t| fs::read_to_string(t.path().join("schedstat")).unwrap_or_default());
+    text.filter_map(|t| t.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// Nanoseconds that all processes have run whose name begins with one of these.
+pub(crate) fn named_ran(names: &[&str]) -> u64 {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        names.iter().any(|begin| name.starts_with(begin))
+    })
+    .map(ran)
+    .sum()
+}
+
+/// Seconds that a process has spent in the kernel.
+pub(crate) fn system(pid: u32) -> f64 {
+    /// Ticks of `/proc/PID/stat` a second.
+    const TICKS: f64 = 100.0;
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    rest.split_whitespace().nth(12).and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0) / TICKS
+}
+
 /// Processor time of this process.
 pub(crate) fn cpu_time() -> Picos {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -27,6 +27,7 @@ use super::full::{above_low, fast_node};
 use crate::asked::Asked;
 use crate::memory::nodes_of;
 use crate::observe::{Busy, Still};
+use crate::process::{named_ran, ran, system};
 use crate::stage::vmstat;
 use crate::{TestResult, needs};
 
@@ -44,8 +45,6 @@ const PATIENCE: Duration = Duration::from_secs(45);
 const NOBODY: Duration = Duration::from_secs(6);
 /// Between two looks of this test.
 const LOOK: Duration = Duration::from_millis(200);
-/// Ticks of `/proc/PID/stat` a second.
-const TICKS: f64 = 100.0;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
@@ -206,36 +205,15 @@ fn range(node: usize) -> Result<(u64, u64)> {
 }
 
 /// Pages that were moved since the boot, whoever moved them.
-fn moved() -> Result<u64> {
+pub(super) fn moved() -> Result<u64> {
     // What CPUs have counted for themselves joins the sums.
     let _ = fs::read_to_string("/proc/sys/vm/stat_refresh");
     vmstat("pgmigrate_success")
 }
 
-/// Nanoseconds that all threads of a process have run.
-fn ran(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let text = tasks.map(|t| fs::read_to_string(t.path().join("schedstat")).unwrap_or_default());
-    text.filter_map(|t| t.split(' ').next()?.parse::<u64>().ok()).sum()
-}
-
 /// Nanoseconds that threads of the kernel have run for reclaim and for DAMON.
 fn kernel_ran() -> u64 {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with("kswapd") || name.starts_with("kdamond")
-    })
-    .map(ran)
-    .sum()
-}
-
-/// Seconds that a process has spent in the kernel.
-fn system(pid: u32) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    rest.split_whitespace().nth(12).and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0) / TICKS
+    named_ran(&["kswapd", "kdamond"])
 }
 
 /// A full fast node, and hot sets on the slow one.
