@@ -33,7 +33,8 @@ use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{PAGE_SIZE, Picos, count};
 use homenode_report::{
-    Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Report, verdict_text,
+    Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, AdviceThreads, Report,
+    verdict_text,
 };
 use std::path::PathBuf;
 use wishes::Wishes;
@@ -213,6 +214,14 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
         saves: seconds(s.saves),
         costs: seconds(s.costs),
     });
+    let threads = l.wishes.threads.iter().map(|(&(who, to), s)| AdviceThreads {
+        pid: who.pid,
+        name: l.wishes.names.get(&who).cloned().unwrap_or_default(),
+        to: to.0,
+        orders: s.orders,
+        saves: seconds(s.saves),
+        costs: seconds(s.costs),
+    });
     let rest = ledger.verdicts.iter().filter_map(|(&verdict, tally)| {
         let (name, text) = verdict_text(verdict)?;
         let bytes = l.wishes.mean(tally.pages).saturating_mul(PAGE_SIZE);
@@ -235,10 +244,7 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
         notes.extend(caveats(l.source, &settings));
     }
     notes.extend(l.notes);
-    let nothing = l
-        .wishes
-        .moves
-        .is_empty()
+    let nothing = (l.wishes.moves.is_empty() && l.wishes.threads.is_empty())
         .then(|| l.nothing.clone().unwrap_or_else(|| nothing(&l.wishes, l.source, &settings)));
     let mut advice = Advice {
         machine: format!("{}: {}", l.machine.name, l.machine.about),
@@ -248,6 +254,7 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
         horizon_seconds: settings.horizon.as_secs_f64(),
         warnings,
         moves: moves.collect(),
+        threads: threads.collect(),
         rest: rest.collect(),
         nothing,
         knobs: knobs.into_iter().filter_map(knob).collect(),

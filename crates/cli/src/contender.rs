@@ -150,7 +150,8 @@ const BUILT_IN: &[Candidate] = &[
 
 fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
     let (source, most) = (caps.source, caps.most_pages);
-    Box::new(Engine::new(Settings::default(), machine, version, source, &caps.lacks, most))
+    let engine = Engine::new(Settings::default(), machine, version, source, &caps.lacks, most);
+    Box::new(engine.bringing_threads(caps.affinity))
 }
 
 /// What every command says about `--columns`.

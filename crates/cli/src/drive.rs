@@ -29,6 +29,7 @@ pub(crate) trait Onlooker<M> {
 pub(crate) fn engine(machine: &impl Machine, settings: Settings, version: KernelVersion) -> Engine {
     let caps = machine.caps();
     Engine::new(settings, machine.topology(), version, caps.source, &caps.lacks, caps.most_pages)
+        .bringing_threads(caps.affinity)
 }
 
 /// Lets an engine drive a machine for some time.

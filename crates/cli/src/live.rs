@@ -25,10 +25,13 @@ use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, Picos};
+use homenode_live::cpus::Stat;
 use homenode_live::heat::damon::Damon;
 use homenode_live::heat::hints::Hints;
 use homenode_live::heat::samples::Samples;
-use homenode_live::machine::{BootClock, Heat, LiveMachine, Mover, NoHeat, Pace, Parts};
+use homenode_live::machine::{
+    BootClock, Cpus, Heat, LiveMachine, Mover, NoHeat, Pace, Parts, Threads,
+};
 use homenode_live::memory::Zoneinfo;
 use homenode_live::mover::MovePages;
 use homenode_live::people::{Proc, Targets};
@@ -36,6 +39,7 @@ use homenode_live::place::Place;
 use homenode_live::places::ThisKernel;
 use homenode_live::probe::{self, FilesOnly, Probe};
 use homenode_live::sentence;
+use homenode_live::threads::Affinity;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -234,6 +238,14 @@ impl Ready {
         let people = Proc::new(&found.root, &ask.targets, &found.machine.cpus)?;
         let places = ThisKernel::new(&found.root);
         let refused = places.refused();
+        let cpus = &found.machine.cpus;
+        let several = cpus.iter().any(|cpu| cpu.node != cpus[0].node);
+        let threads = match several && ask.moves.is_some() {
+            true => {
+                Some(Box::new(Affinity::open(&Place::at(&found.root), cpus)?) as Box<dyn Threads>)
+            }
+            false => None,
+        };
         let machine = LiveMachine::new(Parts {
             topology: found.machine.clone(),
             version: found.version,
@@ -243,6 +255,10 @@ impl Ready {
             memory: Box::new(Zoneinfo::new(&found.root)),
             places: Box::new(places),
             heat: self.heat,
+            cpus: several.then(|| -> Box<dyn Cpus> {
+                Box::new(Stat::new(&found.root, &found.machine.cpus))
+            }),
+            threads,
             mover: ask.moves.map(|stall| -> Box<dyn Mover> {
                 Box::new(MovePages::new(&found.root, Duration::from_nanos(stall.as_ns())))
             }),

@@ -8,6 +8,7 @@ use homenode_live::acting::{self, ACTING, Purpose};
 use homenode_live::heat::damon;
 use homenode_live::place::Place;
 use homenode_live::stats::kernel::COUNTING;
+use homenode_live::threads;
 use homenode_merge::ksm::{Folder, Restore, Restored, restore};
 use serde_json::json;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 ///
 /// `homenode merge drive --act` and `homenode truth merge` note what a knob was before
 /// they change it, and so do `homenode act` with the kernel as its engine and `homenode stats` where it has the
-/// kernel count as well; they put everything back at their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
+/// kernel count as well; `homenode act` notes whose threads it keeps on a node's CPUs for a second; they put everything back at their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
 /// a check, which has KSM to itself, can't tell, so all of its knobs come back. Knobs come back, pages don't: what
 /// is merged stays merged, what was moved stays where it is. Doing it again does nothing; while a driver lives it is
 /// refused. A slot of DAMON that a homenode left is taken down, if it still is as that one
@@ -59,10 +60,12 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let place = args.root.as_deref().map_or_else(Place::here, Place::at);
     // Each is tried, whatever becomes of the others.
     let slot = damon::restore(&place);
+    let threads = threads::restore(&place);
     let others = PURPOSES.map(|purpose| (purpose.name(), acting::restore(purpose, &place)));
     let knobs = restore(&place, &Folder::of(&place));
     let nothing = || {
         matches!(slot, Ok(damon::Restored::Nothing))
+            && matches!(threads, Ok(threads::Restored::Nothing))
             && others.iter().all(|(_, done)| matches!(done, Ok(acting::Restored::Nothing)))
     };
     let (mut json, mut text, mut code) = match knobs {
@@ -95,6 +98,10 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                 Ok(done) => say(&done).iter().for_each(|(_, note)| eprintln!("{note}")),
                 Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
             }
+            match threads {
+                Ok(done) => say_threads(&done).iter().for_each(|note| eprintln!("{note}")),
+                Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
+            }
             for (_, done) in others {
                 match done {
                     Ok(done) => eprint!("{}", say_knobs(&done).1),
@@ -109,6 +116,11 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         text += &format!("{note}\n");
     }
     json["damon"] = told.map_or(json!(null), |(slot, note)| json!({"slot": slot, "note": note}));
+    let told = threads.as_ref().ok().and_then(say_threads);
+    if let Some(note) = &told {
+        text += &format!("{note}\n");
+    }
+    json["threads"] = told.map_or(json!(null), |note| json!({"note": note}));
     for (name, done) in &others {
         let Ok(done) = done else { continue };
         let (object, lines) = say_knobs(done);
@@ -120,10 +132,19 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     }
     output::print(&if args.json { json.to_string() } else { text })?;
     slot?;
+    threads?;
     for (_, done) in others {
         done?;
     }
     Ok(code)
+}
+
+/// What became of threads that were kept on a node's CPUs.
+fn say_threads(done: &threads::Restored) -> Option<String> {
+    match done {
+        threads::Restored::Nothing => None,
+        threads::Restored::Stale(note) | threads::Restored::Done(note) => Some(note.clone()),
+    }
 }
 
 /// What became of knobs of the kernel's, as JSON and as lines.

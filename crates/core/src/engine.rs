@@ -25,6 +25,7 @@ mod budget;
 mod decide;
 mod estimate;
 pub(crate) mod heat;
+mod home;
 pub(crate) mod living;
 mod nodes;
 mod open;
@@ -61,6 +62,10 @@ pub struct Engine {
     settings: Settings,
     source: Source,
     lacks: BTreeSet<Evidence>,
+    /// Threads may be brought to their memory.
+    brings: bool,
+    /// Bytes of a last level of caches, and of a line.
+    last_level: (u64, u64),
     most_pages: u64,
     /// Processor time of moving one page.
     per_page: u64,
@@ -174,6 +179,11 @@ impl Engine {
             settings,
             source,
             lacks,
+            brings: false,
+            last_level: machine
+                .caches
+                .last()
+                .map_or((0, 64), |c| (c.size.0, u64::from(c.line.max(1)))),
             most_pages,
             per_page,
             nodes: Nodes::new(settings, machine, version),
@@ -347,8 +357,8 @@ impl Engine {
             Seen::Fault { who, vpn, from, on, after } => self.see_fault(who, vpn, from, on, after),
             Seen::Sample { who, vpn, from, period } => self.see_sample(who, vpn, from, period),
             Seen::Resident { who, span, on, pages } => self.see_resident(who, span, on, pages.0),
-            Seen::Node { node, ref zones, load } => {
-                if !self.nodes.see(node, zones, load) {
+            Seen::Node { node, ref zones, load, idle } => {
+                if !self.nodes.see(node, zones, load, idle) {
                     self.ledger.unknown += u64::from(!zones.is_empty());
                 }
             }

@@ -4,6 +4,7 @@
 pub mod acting;
 pub mod belongs;
 pub mod counters;
+pub mod cpus;
 pub mod heat;
 pub mod held;
 pub mod journal;
@@ -24,6 +25,7 @@ pub mod signals;
 pub mod stats;
 pub mod sysfs;
 pub mod text;
+pub mod threads;
 
 /// An error with what caused it, on one line, each said once: some errors already name
 /// their cause.

@@ -7,6 +7,8 @@
 //!                              │           Places   where pages are     numa_maps, move_pages, …
 //!                              │           Heat     what is accessed    DAMON, hint faults, samples
 //!                              │           Mover    moves pages         move_pages
+//!                              │           Cpus     who is idle         /proc/stat
+//!                              │           Threads  brings threads      sched_setaffinity
 //!                              └─ Clock
 //! ```
 //!
@@ -161,6 +163,36 @@ pub trait Mover {
     fn carry(&mut self, who: Who, spans: &[Span], from: NodeId, to: NodeId) -> Carried;
 }
 
+/// How busy CPUs are.
+pub trait Cpus {
+    /// How many of each node's CPUs were idle lately, in thousandths of a CPU; a node of which
+    /// nothing is known yet, or that has none, is not told.
+    fn idle(&mut self, now: Picos) -> &BTreeMap<NodeId, u32>;
+}
+
+/// What became of threads that were to be brought to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Threads that the process had.
+    pub threads: u64,
+    /// Of these so many may not run there, or could not be asked to.
+    pub forbidden: u64,
+}
+
+/// Brings threads to nodes.
+pub trait Threads {
+    /// Lets a process's threads run on a node's CPUs only, until a time of the machine's clock.
+    ///
+    /// # Errors
+    /// A sentence for people: nothing was changed.
+    fn bring(&mut self, who: Who, to: NodeId, until: Picos) -> Result<Brought, String>;
+    /// Lets those whose time is over run where they might before.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    fn release(&mut self, now: Picos) -> Result<(), String>;
+}
+
 /// Everything that a live machine is made of.
 pub struct Parts {
     /// Nodes, CPUs, links and costs, as far as they are known.
@@ -175,12 +207,16 @@ pub struct Parts {
     pub people: Box<dyn People>,
     /// Nodes' memory.
     pub memory: Box<dyn Memory>,
+    /// How busy CPUs are; not told without it.
+    pub cpus: Option<Box<dyn Cpus>>,
     /// Where pages are.
     pub places: Box<dyn Places>,
     /// What is accessed.
     pub heat: Box<dyn Heat>,
     /// What moves pages; without it nothing is moved.
     pub mover: Option<Box<dyn Mover>>,
+    /// What brings threads to nodes; without it none is brought.
+    pub threads: Option<Box<dyn Threads>>,
     /// Whether each look also tells where the pages of every process are.
     pub census: bool,
     /// How often processes are looked at.
@@ -235,7 +271,7 @@ impl LiveMachine {
             source,
             lacks: source.sheet().lacks.to_vec(),
             moves: parts.mover.is_some(),
-            affinity: false,
+            affinity: true,
             knobs: false,
             most_pages: MOST_PAGES,
         };
@@ -286,7 +322,14 @@ impl LiveMachine {
         }
         let nodes = self.parts.memory.look();
         let nodes = nodes.map_err(|e| ObserveError::Source(format!("zones can't be read: {e}")))?;
-        out.extend(nodes.into_iter().map(|(node, zones)| Seen::Node { node, zones, load: None }));
+        let idle = self.parts.cpus.as_mut().map(|cpus| cpus.idle(now));
+        for (node, zones) in nodes {
+            let idle = idle.and_then(|idle| idle.get(&node).copied());
+            out.push(Seen::Node { node, zones, load: None, idle });
+        }
+        if let Some(threads) = &mut self.parts.threads {
+            threads.release(now).map_err(ObserveError::Source)?;
+        }
         let before = out.len();
         let taken = self.parts.heat.take(self.parts.clock.now(), out);
         if out.len() > before {
@@ -357,8 +400,22 @@ impl LiveMachine {
                     _ => carried.fails.gone = named,
                 }
             }
+            Act::Affine { who, node } => match &mut self.parts.threads {
+                Some(threads) if self.parts.people.lives(who) => {
+                    let until = Picos(begun.0.saturating_add(Act::AFFINE_FOR.0));
+                    let got = threads.bring(who, node, until).unwrap_or_else(|why| {
+                        // It is in the way of this order only.
+                        eprintln!("{why}");
+                        Brought::default()
+                    });
+                    tried = Pages(got.threads);
+                    carried.fails.forbidden = Pages(got.forbidden);
+                    carried.moved = Pages(got.threads.saturating_sub(got.forbidden));
+                }
+                _ => carried.fails.gone = Pages(1),
+            },
             // Refused before.
-            Act::Affine { .. } | Act::SetKnob { .. } => {}
+            Act::SetKnob { .. } => {}
         }
         let took = self.parts.clock.now().saturating_sub(begun);
         let Carried { moved, fails } = carried;
@@ -368,7 +425,11 @@ impl LiveMachine {
     fn check(&self, order: &Order) -> Result<(), ApplyError> {
         let act = &order.act;
         match act {
-            Act::Affine { .. } | Act::SetKnob { .. } => return Err(ApplyError::Unable),
+            Act::SetKnob { .. } => return Err(ApplyError::Unable),
+            Act::Affine { .. } if self.parts.threads.is_none() => return Err(ApplyError::Unable),
+            Act::Affine { node, .. } if !self.parts.topology.has_cpu(*node) => {
+                return Err(ApplyError::NoNode);
+            }
             Act::Move { .. } if self.parts.mover.is_none() => return Err(ApplyError::Unable),
             _ => sound(act, &self.parts.topology, self.caps.most_pages)?,
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct Acting<M> {
     inner: M,
-    /// Moves that were taken and have not reported.
+    /// Moves, of pages or threads, that were taken and have not reported.
     open: BTreeMap<OrderId, Order>,
     deeds: Vec<Deed>,
 }
@@ -54,7 +54,7 @@ impl<M: Machine> Around for Acting<M> {
     }
     fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
         self.inner.submit(order)?;
-        if matches!(order.act, Act::Move { .. }) {
+        if matches!(order.act, Act::Move { .. } | Act::Affine { .. }) {
             self.open.insert(order.id, order.clone());
         }
         Ok(())

@@ -40,6 +40,8 @@ struct Person {
     places: Places,
     /// Nodes from which hint faults were told.
     faulted: BTreeSet<NodeId>,
+    /// Where its threads were brought to.
+    runs_on: Option<NodeId>,
 }
 
 /// A machine whose pages stay where they are.
@@ -74,6 +76,10 @@ impl<M: Machine> Advised<M> {
     fn report(&mut self, out: &mut Vec<Seen>) {
         let at = self.inner.now();
         for order in std::mem::take(&mut self.waiting) {
+            if let Act::Affine { who, node } = order.act {
+                self.bring(at, order, who, node, out);
+                continue;
+            }
             let Act::Move { who, spans, from, to } = &order.act else { continue };
             let all = named(spans);
             let mut fails = Fails::default();
@@ -96,6 +102,23 @@ impl<M: Machine> Advised<M> {
             }
             out.push(Seen::Done { order: id, tried, moved, fails, took });
         }
+    }
+
+    /// Tells of a process's threads from now on as if they ran there.
+    fn bring(&mut self, at: Picos, order: Order, who: Who, node: NodeId, out: &mut Vec<Seen>) {
+        let (id, took) = (order.id, Picos::ZERO);
+        let (mut tried, mut fails) = (Pages(1), Fails::default());
+        match self.people.get_mut(&who) {
+            None => {
+                tried = Pages::ZERO;
+                fails.gone = Pages(1);
+            }
+            Some(person) => {
+                person.runs_on = Some(node);
+                self.wishes.push(Deed { at, order, tried, moved: tried, fails, took });
+            }
+        }
+        out.push(Seen::Done { order: id, tried, moved: tried, fails, took });
     }
 
     /// Hands on what the machine told, as it would be.
@@ -131,22 +154,23 @@ impl<M: Machine> Advised<M> {
                     };
                     out.extend(on.map(|on| Seen::Fault { who, vpn, from, on, after }));
                 }
-                Seen::Node { node, mut zones, load } => {
+                Seen::Node { node, mut zones, load, idle } => {
                     let more = self
                         .people
                         .values_mut()
                         .filter_map(|p| p.places.freed().get(&node))
                         .fold(0i64, |sum, n| sum.saturating_add(*n));
                     shift(&mut zones, more);
-                    out.push(Seen::Node { node, zones, load });
+                    out.push(Seen::Node { node, zones, load, idle });
                 }
-                Seen::Task { who, .. } => {
+                Seen::Task { who, ran, node, resident } => {
                     if !self.people.contains_key(&who) {
                         // The PID means another process now.
                         self.people.retain(|w, _| w.pid != who.pid);
                         self.people.insert(who, Person::default());
                     }
-                    out.push(seen);
+                    let node = self.people.get(&who).and_then(|p| p.runs_on).or(node);
+                    out.push(Seen::Task { who, ran, node, resident });
                 }
                 Seen::Gone { who } => {
                     self.people.remove(&who);
@@ -222,8 +246,19 @@ impl<M: Machine> Around for Advised<M> {
                 let act = Act::Look { who: *who, spans };
                 self.inner.submit(&Order { act, ..order.clone() })
             }
+            Act::Affine { who, node } => {
+                if !self.inner.topology().has_cpu(*node) {
+                    return Err(ApplyError::NoNode);
+                }
+                if !self.people.contains_key(who) {
+                    return Err(ApplyError::NoProcess);
+                }
+                self.ready = self.ready.max(self.inner.now());
+                self.waiting.push(order.clone());
+                Ok(())
+            }
             // Nothing else is done to the machine either.
-            Act::Affine { .. } | Act::SetKnob { .. } => Err(ApplyError::Unable),
+            Act::SetKnob { .. } => Err(ApplyError::Unable),
             Act::Watch { .. } | Act::Unwatch { .. } | Act::Census { .. } => {
                 self.inner.submit(order)
             }

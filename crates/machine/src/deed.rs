@@ -9,11 +9,11 @@ use homenode_core::units::{Pages, Picos};
 pub struct Deed {
     /// When its end was told, by the machine's clock.
     pub at: Picos,
-    /// The order; it moves pages.
+    /// The order; it moves pages, or brings threads.
     pub order: Order,
-    /// Pages that were tried.
+    /// Pages (or threads) that were tried.
     pub tried: Pages,
-    /// Pages that got there.
+    /// Those that got there.
     pub moved: Pages,
     /// The others by cause.
     pub fails: Fails,

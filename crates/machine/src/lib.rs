@@ -60,7 +60,7 @@ pub struct Caps {
     pub lacks: Vec<Evidence>,
     /// Whether orders that move pages can be carried out.
     pub moves: bool,
-    /// Whether tasks can be bound to a node's CPUs.
+    /// Whether threads can be brought to a node's CPUs.
     pub affinity: bool,
     /// Whether knobs can be written.
     pub knobs: bool,

@@ -206,7 +206,15 @@ impl<M: Machine> Limited<M> {
 
     /// Whether an order may be carried out.
     fn admits(&mut self, order: &Order) -> Result<(), Refused> {
-        let Act::Move { who, from, to, ref spans } = order.act else { return Ok(()) };
+        let (who, way) = match order.act {
+            Act::Move { who, from, to, ref spans } => (who, Some((from, to, spans))),
+            Act::Affine { who, .. } => (who, None),
+            Act::Watch { .. }
+            | Act::Unwatch { .. }
+            | Act::Census { .. }
+            | Act::Look { .. }
+            | Act::SetKnob { .. } => return Ok(()),
+        };
         if self.gate.limits.is_empty() {
             return Ok(());
         }
@@ -215,6 +223,7 @@ impl<M: Machine> Limited<M> {
         if let Some(rule) = self.gate.limits.excludes(&whose) {
             return Err(Refused::Excluded(rule.clone()));
         }
+        let Some((from, to, spans)) = way else { return Ok(()) };
         let Gate { limits, belongings, fast, settles } = &mut self.gate;
         let way = i64::from(fast.contains(&from)) - i64::from(fast.contains(&to));
         let named = spans.iter().fold(0u64, |n, s| n.saturating_add(s.pages().0));
@@ -266,6 +275,12 @@ impl<M: Machine> Around for Limited<M> {
         waited
     }
     fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+        if let (true, Act::Affine { .. }) = (self.held, &order.act) {
+            let fails = Fails { no_room: Pages(1), ..Fails::default() };
+            let (order, tried, moved, took) = (order.id, Pages(1), Pages::ZERO, Picos::ZERO);
+            self.answers.push(Seen::Done { order, tried, moved, fails, took });
+            return Ok(());
+        }
         if let (true, Act::Move { spans, .. }) = (self.held, &order.act) {
             let tried = spans.iter().map(|s| s.pages()).sum();
             let fails = Fails { no_room: tried, ..Fails::default() };

@@ -25,6 +25,9 @@ pub struct ActProcess {
     pub tried_bytes: u64,
     /// Bytes moved, by node `from>to`.
     pub moved_bytes: BTreeMap<String, u64>,
+    /// Threads that were brought to a node, by that.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub threads_brought: BTreeMap<String, u64>,
     /// Bytes that stayed, by cause.
     pub failed_bytes: BTreeMap<String, u64>,
     /// Seconds that its accesses were expected to save within the horizon of each order.
@@ -129,11 +132,12 @@ impl ActState {
                 (None, None) => "not measurable".to_owned(),
                 (before, now) => format!("{} > {}", percent(before), percent(now)),
             };
-            let ways: Vec<String> = p
-                .moved_bytes
-                .iter()
-                .map(|(way, bytes)| format!("{way} {}", size(*bytes)))
-                .collect();
+            let moved = p.moved_bytes.iter().map(|(way, bytes)| format!("{way} {}", size(*bytes)));
+            let brought = p.threads_brought.iter().map(|(to, n)| {
+                let threads = homenode_core::units::count(*n, "thread", "threads");
+                format!("{threads} to {to}")
+            });
+            let ways: Vec<String> = moved.chain(brought).collect();
             let name: String = p.name.chars().take(16).map(plain).collect();
             let text = format!(
                 "{:>8} {:<16} {:>10} {:>10} {:>9} {:>9}  {:<14} {}",
@@ -209,7 +213,9 @@ mod tests {
             fast_now_percent: Some(99.2),
             ..ActProcess::default()
         };
-        let other = ActProcess { pid: 7, name: "sh".to_owned(), ..ActProcess::default() };
+        let threads_brought = [("1".to_owned(), 2)].into();
+        let other =
+            ActProcess { pid: 7, name: "sh".to_owned(), threads_brought, ..ActProcess::default() };
         ActState { since_s: 12.0, processes: vec![one, other], watched: 2 }
     }
 
@@ -219,7 +225,7 @@ mod tests {
             12 s: 2 processes looked at, 64.0 MiB moved
                  PID NAME                  MOVED     STAYED  EXPECTED      TOOK  FAST%          WAYS
                  157 redis-server       64.0 MiB    1.0 MiB    3.90 s   44.2 ms  5.1 > 99.2     0>2 8.0 KiB, 2>0 64.0 MiB
-                   7 sh                      0 B        0 B         0         0  not measurable
+                   7 sh                      0 B        0 B         0         0  not measurable 2 threads to 1
         "#]]
         .assert_eq(&state().to_text(120, 10));
         assert!(state().to_text(60, 1).lines().all(|l| l.chars().count() <= 60));

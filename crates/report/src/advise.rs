@@ -39,6 +39,8 @@ pub struct Advice {
     pub warnings: Vec<String>,
     /// Moves, best net first.
     pub moves: Vec<AdviceMove>,
+    /// Threads that would go to their memory, best net first.
+    pub threads: Vec<AdviceThreads>,
     /// What is left where it is or can't be judged, largest first.
     pub rest: Vec<AdviceRest>,
     /// A sentence where nothing would move.
@@ -87,6 +89,23 @@ impl AdviceMove {
     pub fn net(&self) -> f64 {
         self.saves - self.costs
     }
+}
+
+/// Threads of one process that would go to a node, where their memory is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AdviceThreads {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// The node.
+    pub to: u16,
+    /// How often.
+    pub orders: u64,
+    /// Time that its accesses save within the horizon, in seconds.
+    pub saves: f64,
+    /// What filling caches anew takes, in seconds.
+    pub costs: f64,
 }
 
 /// Memory with one verdict.
@@ -170,6 +189,7 @@ pub fn verdict_text(verdict: Verdict) -> Option<(String, &'static str)> {
         Why::Forbidden => "it must not be moved",
         Why::Stale => "what was told of it is too old",
         Why::Unsettled => "its threads have not been on that node for long",
+        Why::ThreadsCome => "its threads go to its memory instead",
         Why::Absent => "it is not in memory",
     };
     Some((why.name().to_owned(), text))
@@ -190,6 +210,8 @@ impl Advice {
     pub fn sort(&mut self) {
         let key = |m: &AdviceMove| (m.pid, m.from, m.to);
         self.moves.sort_by(|a, b| b.net().total_cmp(&a.net()).then(key(a).cmp(&key(b))));
+        let net = |t: &AdviceThreads| t.saves - t.costs;
+        self.threads.sort_by(|a, b| net(b).total_cmp(&net(a)).then(a.pid.cmp(&b.pid)));
         self.rest.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.verdict.cmp(&b.verdict)));
     }
 
@@ -234,6 +256,7 @@ impl Advice {
             fold(&mut out, 0, &format!("WARNING: {warning}"), narrow);
         }
         self.moves_text(&mut out, narrow);
+        self.threads_text(&mut out, narrow);
         self.rest_text(&mut out);
         self.knobs_text(&mut out, narrow);
         for effect in &self.effects {
@@ -292,6 +315,27 @@ impl Advice {
         }
         let head = format!("  {:>7} {:<16} {:>7}", "", "sum", "");
         row(out, head, &self.sum(), String::new(), "all of it");
+    }
+
+    fn threads_text(&self, out: &mut String, width: usize) {
+        if !self.threads.is_empty() {
+            out.push_str("\nwhose threads homenode would bring to their memory (they were not)\n");
+        }
+        for t in self.threads.iter().take(MOST_MOVES) {
+            let name: String = t.name.chars().map(plain).take(16).collect();
+            let line = format!(
+                "{} {name}: to node {}, saves {} in {:.0} s, costs {}",
+                t.pid,
+                t.to,
+                time(t.saves),
+                self.horizon_seconds,
+                time(t.costs)
+            );
+            fold(out, 2, &line, width);
+        }
+        if self.threads.len() > MOST_MOVES {
+            let _ = writeln!(out, "  and {} more, in --json", self.threads.len() - MOST_MOVES);
+        }
     }
 
     fn rest_text(&self, out: &mut String) {

@@ -8,7 +8,7 @@
 
 use crate::advise::{plain, size};
 use homenode_core::policy::order::Fails;
-use homenode_core::units::{PAGE_SIZE, Pages};
+use homenode_core::units::{PAGE_SIZE, Pages, count};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -61,6 +61,9 @@ pub struct LedgerEntry {
     pub moved_bytes: u64,
     /// The others by cause; none that is 0.
     pub failed_bytes: BTreeMap<String, u64>,
+    /// Threads that were brought to the node `to`; `None` where it is about pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
     /// Why they were moved.
     pub cause: String,
     /// Seconds that the process's accesses were expected to save within the horizon.
@@ -103,6 +106,7 @@ struct Sum {
     rows: u64,
     tried: u64,
     moved: u64,
+    threads: Option<u64>,
     failed: BTreeMap<String, u64>,
 }
 
@@ -129,6 +133,9 @@ impl LedgerTable {
         sum.rows += 1;
         sum.tried = sum.tried.saturating_add(e.tried_bytes);
         sum.moved = sum.moved.saturating_add(e.moved_bytes);
+        if let Some(threads) = e.threads {
+            sum.threads = Some(sum.threads.unwrap_or(0).saturating_add(threads));
+        }
         for (cause, bytes) in &e.failed_bytes {
             let failed = sum.failed.entry(cause.clone()).or_default();
             *failed = failed.saturating_add(*bytes);
@@ -168,7 +175,11 @@ impl LedgerTable {
             for (why, bytes) in &sum.failed {
                 let _ = write!(cause, "; {} {}", size(*bytes), why.replace('_', " "));
             }
-            let (tried, moved, rows) = (size(sum.tried), size(sum.moved), sum.rows.to_string());
+            let (tried, moved) = match sum.threads {
+                Some(threads) => (String::new(), count(threads, "thread", "threads")),
+                None => (size(sum.tried), size(sum.moved)),
+            };
+            let rows = sum.rows.to_string();
             line(&mut out, [mover.name(), &pid, &name, &way, &tried, &moved, &rows, &cause]);
         }
         let by = |mover| size(self.moved_bytes(mover));
@@ -209,6 +220,7 @@ mod tests {
             tried_bytes: moved,
             moved_bytes: moved,
             failed_bytes: BTreeMap::new(),
+            threads: None,
             cause: "hot".to_owned(),
             expected_saves_s: pid.map(|_| 0.25),
             took_s: pid.map(|_| 0.001),
@@ -241,8 +253,12 @@ mod tests {
         table.add(&failed);
         table.add(&entry(LedgerMover::KernelBalancing, None, [None, Some(0)], 8192));
         table.add(&entry(LedgerMover::Other, None, [None, None], 4096));
+        let mut home = entry(LedgerMover::Homenode, Some(4711), [None, Some(1)], 0);
+        (home.threads, home.cause) = (Some(3), "near_its_memory".to_owned());
+        table.add(&home);
         expect![[r#"
             MOVER                 PID NAME               NODES      TRIED      MOVED    ROWS  CAUSE
+            homenode             4711 redis-server         ?>1             3 threads       1  near its memory
             homenode             4711 redis-server         2>0    5.0 MiB    4.0 MiB       2  hot; 1.0 MiB no room
             kernel balancing        -                      ?>0    8.0 KiB    8.0 KiB       1  hot
             other                   -                      ?>?    4.0 KiB    4.0 KiB       1  hot

@@ -33,7 +33,8 @@ mod trial;
 
 pub use act::{ActEnd, ActProcess, ActState};
 pub use advise::{
-    Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, verdict_text,
+    Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, AdviceThreads,
+    verdict_text,
 };
 pub use caption::{Caption, Scale};
 pub use cell::Better;

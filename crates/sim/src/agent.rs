@@ -18,11 +18,12 @@ use crate::heat;
 use crate::kernel::{Ctx, Ordered};
 use crate::program::Homenode;
 use crate::simulation::Simulation;
-use crate::simulation::agent::{Agent, Errand, Job, Work};
-use crate::tasks::Kind;
+use crate::simulation::agent::{Agent, CpuLook, Errand, Held, Job, Work};
+use crate::tasks::{Kind, Run};
 use crate::timeline::Event;
 use crate::watch::By;
 use homenode_core::costs::Cost;
+use homenode_core::policy::order::Act;
 use homenode_core::policy::seen::{Seen, Source, Span};
 use homenode_core::units::Pages;
 use look::{count_pages, each_page};
@@ -45,6 +46,8 @@ impl Agent {
             read_at: None,
             watched: BTreeMap::new(),
             tells_load: false,
+            cpus: sim.several_have_cpus().then(CpuLook::default),
+            held: Vec::new(),
         }));
     }
 
@@ -54,6 +57,7 @@ impl Agent {
             let Some(mut job) = self.jobs.pop_front() else { return true };
             match &mut job {
                 Job::LookAround => {
+                    self.release(sim);
                     let (left, then) = self.look(sim);
                     job = Job::Burn { left, then };
                 }
@@ -81,6 +85,23 @@ impl Agent {
         self.jobs.is_empty()
     }
 
+    /// Those that were kept on a node's CPUs for long enough may run where they might before.
+    fn release(&mut self, sim: &mut Simulation) {
+        let now = sim.now();
+        for held in std::mem::take(&mut self.held) {
+            if held.until > now {
+                self.held.push(held);
+                continue;
+            }
+            let lives = self.known.get(&held.who) == Some(&held.space);
+            for (id, asked) in held.tasks.into_iter().filter(|_| lives) {
+                if sim.tasks[id].space == held.space && sim.tasks[id].run != Run::Ended {
+                    sim.unconfine(self.task, id, asked);
+                }
+            }
+        }
+    }
+
     /// One step of an order; true once it is finished.
     fn carry_out(&mut self, sim: &mut Simulation, ctx: &mut Ctx, work: &mut Work) -> bool {
         if sim.kernel.spaces.get(work.space).is_none_or(Option::is_none)
@@ -99,6 +120,22 @@ impl Agent {
             Errand::Unwatch => {
                 ctx.clock += self.prices[Cost::ProcRead];
                 self.unwatch(sim, space);
+                true
+            }
+            Errand::Affine { to, tried, moved } => {
+                let ids: Vec<usize> = (0..sim.tasks.len())
+                    .filter(|&t| sim.tasks[t].space == space && sim.tasks[t].run != Run::Ended)
+                    .collect();
+                *tried = ids.len() as u64;
+                // Masks are read, set, and set back later.
+                ctx.clock += 3 * *tried * self.prices[Cost::Syscall];
+                let tasks: Vec<(usize, u32)> = ids
+                    .into_iter()
+                    .filter_map(|id| Some((id, sim.confine(self.task, id, *to)?)))
+                    .collect();
+                *moved = tasks.len() as u64;
+                let until = sim.now() + Act::AFFINE_FOR.0;
+                self.held.push(Held { until, space, who: work.who, tasks });
                 true
             }
             Errand::SetKnob { knob, value } => {
@@ -187,6 +224,10 @@ impl Agent {
 }
 
 impl Simulation {
+    /// Whether CPUs are on more than one node.
+    fn several_have_cpus(&self) -> bool {
+        (0..self.cpus.len()).any(|cpu| self.cpus[cpu].node != self.cpus[0].node)
+    }
     /// A ring that is half full wakes its reader, once until it has read.
     pub(crate) fn heed_rings(&mut self, when: u64) {
         let half = self.kernel.probe.as_ref().is_some_and(|p| p.ring.is_half_full())

@@ -88,7 +88,7 @@ impl SimMachine {
             source,
             lacks: source.sheet().lacks.to_vec(),
             moves: true,
-            affinity: false,
+            affinity: true,
             knobs: true,
             most_pages: MOST_PAGES,
         };
@@ -190,7 +190,12 @@ impl SimMachine {
     }
     fn check(&self, order: &Order) -> Result<usize, ApplyError> {
         let who = match &order.act {
-            Act::Affine { .. } => return Err(ApplyError::Unable),
+            Act::Affine { who, node } => {
+                if !self.sim.machine.has_cpu(*node) {
+                    return Err(ApplyError::NoNode);
+                }
+                who
+            }
             Act::SetKnob { .. } => return Ok(usize::MAX),
             Act::Watch { who }
             | Act::Unwatch { who }

@@ -32,35 +32,74 @@ impl Simulation {
                 "{who}: sched_setaffinity: EINVAL: of CPUs {cpus} none is online and allowed"
             ));
         }
+        if self.reallow(by, id, asked, set) && by != id {
+            self.tasks[id].leaves_for = Some(by);
+            self.block(by, On::Work);
+            let now = self.now();
+            self.cut(self.tasks[id].cpu, now);
+        }
+    }
+    /// A task may use other CPUs from now on; whether it runs on one that it may not use, which it
+    /// leaves when its turn is over.
+    ///
+    /// * `by` – who says so.
+    /// * `asked`, `set` – what is asked for, and what of that is online and allowed.
+    fn reallow(&mut self, by: usize, id: usize, asked: u32, set: u32) -> bool {
         let t = &mut self.sched.q.tasks[id];
         t.asked = asked;
         if std::mem::replace(&mut t.set, set) == set {
-            return;
+            return false;
         }
         let to = self.sched.q.distribute(self.tasks[by].cpu, set);
         self.flush_list_of(id);
         if !self.tasks[id].on_queue {
-            return;
+            return false;
         }
         let now = self.now();
         self.sched.at(now);
         self.sched.q.requeued(id);
         let cpu = self.tasks[id].cpu;
         if self.sched.q.may_run(id, cpu) {
-            return;
+            return false;
         }
         if self.cpus[cpu].current() != Some(id) {
             self.sched.q.take(id, Dequeue::Move);
             self.sched.q.arrive(id, to);
             self.note_cpu(id, to);
             self.grown(to, self.tasks[by].cpu);
-            return;
+            return false;
         }
         self.tasks[id].leaves_to = Some(to);
-        if by != id {
-            self.tasks[id].leaves_for = Some(by);
-            self.block(by, On::Work);
-            self.cut(cpu, now);
+        true
+    }
+    /// Of the CPUs that a task may use, it may use those of a node only; the set that it asked for
+    /// before. `None`: it may use none of them, and nothing changes. Whoever says so does not wait.
+    pub(crate) fn confine(&mut self, by: usize, id: usize, place: usize) -> Option<u32> {
+        let before = self.sched.q.tasks[id].asked;
+        let set = self.sched.q.tasks[id].set;
+        let places: Vec<usize> = (0..self.cpus.len())
+            .filter(|&c| self.cpus[c].node == place && self.sched.q.may_run(id, c))
+            .collect();
+        if places.is_empty() {
+            return None;
+        }
+        let asked = self.sched.q.set(&places);
+        let narrowed = self.sched.q.allowed(asked, self.sched.q.tasks[id].terms.group);
+        if self.sched.q.sets[narrowed as usize].count == 0 {
+            return None;
+        }
+        if narrowed != set && self.reallow(by, id, asked, narrowed) {
+            let now = self.now();
+            self.cut(self.tasks[id].cpu, now);
+        }
+        Some(before)
+    }
+    /// A task may use again what it asked for before.
+    pub(crate) fn unconfine(&mut self, by: usize, id: usize, asked: u32) {
+        let set = self.sched.q.allowed(asked, self.sched.q.tasks[id].terms.group);
+        if self.sched.q.sets[set as usize].count > 0 && self.reallow(by, id, asked, set) {
+            let now = self.now();
+            self.cut(self.tasks[id].cpu, now);
         }
     }
     /// The CPUs of the node of a CPU.

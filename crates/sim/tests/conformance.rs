@@ -179,11 +179,11 @@ impl Broken {
             (Bug::FastClock, Seen::Task { who, ran, node, resident }) => {
                 out.push(Seen::Task { who, ran: Picos(ran.0 * 3), node, resident });
             }
-            (Bug::HidesThatItIsFull, Seen::Node { node, mut zones, load }) => {
+            (Bug::HidesThatItIsFull, Seen::Node { node, mut zones, load, idle }) => {
                 if node == NodeId(0) {
                     zones[0].free += Pages(2000);
                 }
-                out.push(Seen::Node { node, zones, load });
+                out.push(Seen::Node { node, zones, load, idle });
             }
             (Bug::MiscountsMoved, Seen::Done { order, tried, moved, mut fails, took }) => {
                 // The sum still fits.

@@ -115,7 +115,8 @@ fn homenode_s_hashes_are_those_of_last_time() {
         };
         let caps = m.caps().clone();
         let mut engine =
-            Engine::new(settings, &machine, setup.version, source, &caps.lacks, caps.most_pages);
+            Engine::new(settings, &machine, setup.version, source, &caps.lacks, caps.most_pages)
+                .bringing_threads(caps.affinity);
         for step in 1..=50 {
             drive(&mut m, &mut engine, Picos(2 * SPAN / 50 * step)).expect("it goes on");
             if let Some(checker) = &checker {

@@ -591,7 +591,8 @@ fn drive_seed(seed: u64) -> Result<u64, String> {
         let caps = machine.caps().clone();
         let topology = machine.topology().clone();
         let mut engine =
-            Engine::new(settings, &topology, version, source, &caps.lacks, caps.most_pages);
+            Engine::new(settings, &topology, version, source, &caps.lacks, caps.most_pages)
+                .bringing_threads(caps.affinity);
         for step in 1..=10 {
             let until = Picos(w.setup.duration.unwrap_or(1 << 38) * step / 10);
             match drive(&mut machine, &mut engine, until) {

@@ -52,6 +52,8 @@ pub(super) struct Moved<'a> {
     changed: BTreeSet<Who>,
     watched: u64,
     moved_pages: u64,
+    /// Threads that were brought to nodes.
+    brought: u64,
     /// Of these, pages that the kernel's counters were not told yet.
     uncounted: u64,
     kernel_bytes: BTreeMap<LedgerMover, u64>,
@@ -88,6 +90,7 @@ impl<'a> Moved<'a> {
             changed: BTreeSet::new(),
             watched: 0,
             moved_pages: 0,
+            brought: 0,
             uncounted: 0,
             kernel_bytes: BTreeMap::new(),
             notes: Vec::new(),
@@ -165,6 +168,7 @@ impl<'a> Moved<'a> {
         self.uncounted += moved;
         self.changed.insert(who);
         Some(LedgerEntry {
+            threads: None,
             unix_ms: unix_ms(),
             mover: LedgerMover::Homenode,
             pid: Some(who.pid),
@@ -175,6 +179,42 @@ impl<'a> Moved<'a> {
             tried_bytes: deed.tried.0 * PAGE_SIZE,
             moved_bytes: moved * PAGE_SIZE,
             failed_bytes: failed,
+            cause: deed.order.why.name().to_owned(),
+            expected_saves_s: Some(saves),
+            took_s: Some(deed.took.as_secs_f64()),
+            by: std::process::id(),
+        })
+    }
+
+    /// Threads that were brought to a node: their row in the ledger.
+    fn book_threads(&mut self, deed: &Deed) -> Option<LedgerEntry> {
+        let Act::Affine { who, node } = deed.order.act else { return None };
+        let name = self.names.get(&who).cloned().unwrap_or_default();
+        let p = self.processes.entry(who).or_insert_with(|| ActProcess {
+            pid: who.pid,
+            start_ticks: who.start,
+            ..ActProcess::default()
+        });
+        p.name.clone_from(&name);
+        p.orders += 1;
+        *p.threads_brought.entry(node.to_string()).or_default() += deed.moved.0;
+        let saves = deed.order.expect.saves.as_secs_f64();
+        let saves = if deed.moved.0 > 0 { saves } else { 0.0 };
+        p.expected_saves_s += saves;
+        self.brought += deed.moved.0;
+        self.changed.insert(who);
+        Some(LedgerEntry {
+            threads: Some(deed.moved.0),
+            unix_ms: unix_ms(),
+            mover: LedgerMover::Homenode,
+            pid: Some(who.pid),
+            start_ticks: Some(who.start),
+            name: Some(name),
+            from: None,
+            to: Some(node.0),
+            tried_bytes: 0,
+            moved_bytes: 0,
+            failed_bytes: BTreeMap::new(),
             cause: deed.order.why.name().to_owned(),
             expected_saves_s: Some(saves),
             took_s: Some(deed.took.as_secs_f64()),
@@ -266,7 +306,7 @@ impl<'a> Moved<'a> {
             notes.push(format!("in the kernel {:.2} % of one CPU for {name}", share(kernel)));
         }
         let told = |p: &ActProcess| p.fast_before_percent.is_some();
-        if self.moved_pages == 0 {
+        if self.moved_pages == 0 && self.brought == 0 {
             notes.push("nothing that was seen in use would have paid for a move".to_owned());
         } else if !self.processes.values().any(told) {
             notes.push(format!(
@@ -361,7 +401,10 @@ impl Onlooker<Limited<Acting<LiveMachine>>> for Moved<'_> {
         };
         let (mut rows, mut came) = (Vec::new(), BTreeMap::<Who, i128>::new());
         for deed in &deeds {
-            let Act::Move { who, ref spans, from, to } = deed.order.act else { continue };
+            let Act::Move { who, ref spans, from, to } = deed.order.act else {
+                rows.extend(self.book_threads(deed));
+                continue;
+            };
             let accesses = heat(who, spans).saturating_mul(deed.moved.0.into());
             let accesses = i128::try_from(accesses).unwrap_or(i128::MAX);
             let way = i128::from(engine.is_fast(to)) - i128::from(engine.is_fast(from));

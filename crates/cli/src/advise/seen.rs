@@ -46,7 +46,8 @@ pub(super) fn look(args: &Args, path: &Path) -> Result<Looked> {
         source,
         lacks: source.sheet().lacks.to_vec(),
         moves: false,
-        affinity: false,
+        // A recording of a homenode that did not bring threads tells no idle CPUs, and none is.
+        affinity: true,
         knobs: false,
         most_pages: about.most_pages,
     };

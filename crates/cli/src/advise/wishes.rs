@@ -35,6 +35,8 @@ pub(super) type Way = (Who, NodeId, NodeId, Reason);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wishes {
     pub(super) moves: BTreeMap<Way, Sum>,
+    /// Whose threads would go to which node.
+    pub(super) threads: BTreeMap<(Who, NodeId), Sum>,
     /// Everybody who was seen.
     pub(super) names: BTreeMap<Who, String>,
     pub(super) ledger: Ledger,
@@ -67,6 +69,12 @@ impl Wishes {
     fn add(&mut self, engine: &Engine, more: Vec<Deed>) {
         let mut heat: BTreeMap<Who, Vec<(Span, u64)>> = BTreeMap::new();
         for wish in more {
+            if let Act::Affine { who, node } = wish.order.act {
+                let sum = self.threads.entry((who, node)).or_default();
+                sum.orders += 1;
+                sum.saves += u128::from(wish.order.expect.saves.0);
+                sum.costs += u128::from(wish.order.expect.costs.0);
+            }
             let Act::Move { who, spans, from, to } = wish.order.act else { continue };
             let known = heat
                 .entry(who)

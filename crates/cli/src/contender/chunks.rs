@@ -189,7 +189,7 @@ impl<T: Default> Chunks<T> {
                         self.all.entry(key).or_default().pages[tier] = pages.0;
                     }
                 }
-                Seen::Node { node, zones, load } => {
+                Seen::Node { node, zones, load, .. } => {
                     if *node == self.fast {
                         let free = zones.iter().map(|z| z.free.0 as i64 - z.marks.high.0 as i64);
                         self.free = free.sum();

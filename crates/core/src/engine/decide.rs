@@ -18,8 +18,9 @@
 use super::Engine;
 use super::estimate::{self, ONE};
 use super::heat::{Cell, Place, Rate};
+use super::home::Elsewhere;
 use super::nodes::saving;
-use super::plan::{LookPiece, Piece, Plan};
+use super::plan::{LookPiece, Near, Piece, Plan};
 use super::process::Tracked;
 use crate::policy::order::{Evidence, Reason};
 use crate::policy::seen::Shows;
@@ -66,6 +67,8 @@ struct Gathered {
     hidden: Vec<Hidden>,
     /// Whose places a census is going to tell.
     counted: BTreeSet<Who>,
+    /// Of the process that is judged.
+    near: Near,
 }
 
 impl Engine {
@@ -81,7 +84,18 @@ impl Engine {
         let mut all = Gathered { counted: self.counted_soon(), ..Gathered::default() };
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
-            self.judge_process(who, p, &mut all);
+            all.near = Near::default();
+            let sums = self.judge_process(who, p, &mut all);
+            if let Some(bring) = self.bring(who, p, &sums, all.near) {
+                // What is near to its threads now is not near to them then.
+                let verdict = Verdict::Stay { why: Why::ThreadsCome };
+                for list in all.candidates.values_mut() {
+                    let its = list.iter().filter(|c| c.piece.who == who);
+                    self.ledger.judge(verdict, its.map(|c| c.piece.pages).sum());
+                    list.retain(|c| c.piece.who != who);
+                }
+                self.plan.brings.push(bring);
+            }
         }
         let fast = self.nodes.fast_nodes();
         let (mut short, mut left_out) = (false, false);
@@ -145,23 +159,29 @@ impl Engine {
         Picos(cost)
     }
 
-    fn judge_process(&mut self, who: Who, p: &Tracked, all: &mut Gathered) {
+    /// Returns what its accesses would save with its threads elsewhere.
+    fn judge_process(&mut self, who: Who, p: &Tracked, all: &mut Gathered) -> Elsewhere {
+        let mut sums = Elsewhere::new();
         let stay = |why| Verdict::Stay { why };
         if p.watched.is_none() {
             self.ledger.judge(stay(Why::SlowStart), p.resident.0);
-            return;
+            return sums;
         }
         if self.lack(Evidence::Heat) {
             self.ledger.judge(Verdict::Unknown { lacks: Evidence::Heat }, p.resident.0);
-            return;
+            return sums;
         }
         if self.silent {
             self.ledger.judge(stay(Why::Stale), p.resident.0);
-            return;
+            return sums;
         }
         let scales = self.settings.scales();
         let heats = estimate::heats(&p.map, self.now, &scales);
+        let away = self.may_go_home(p);
         for ((span, cell), heat) in p.map.iter().zip(heats) {
+            if let Some(from) = away {
+                self.elsewhere(from, cell, heat, &mut sums);
+            }
             if !p.is_busy(span) {
                 self.judge_idle(who, p, span, cell, heat, all);
                 continue;
@@ -175,6 +195,7 @@ impl Engine {
             }
             self.ledger.judge(stay(Why::OnItsWay), named);
         }
+        sums
     }
 
     /// Judges a cell that no open order names, and notes the verdict.
@@ -277,6 +298,10 @@ impl Engine {
                     verdict = stay(Why::Unsettled);
                 } else {
                     let piece = Piece { who, span, from: on, to, pages, saves: 0, why };
+                    if top {
+                        all.near.pages += pages;
+                        all.near.saves = all.near.saves.saturating_add(times(each, pages));
+                    }
                     let c = Candidate { piece, heat, each };
                     all.candidates.entry(to).or_default().push(c);
                     continue;
@@ -325,6 +350,9 @@ impl Engine {
     /// not been there long enough to move memory between fast nodes after them. Samples and
     /// faults say so themselves, by their majority.
     fn lead(&self, p: &Tracked, span: Span, cell: &Cell) -> Option<u64> {
+        if self.now < p.brought.settles {
+            return None;
+        }
         match cell.from {
             Some(_) if !self.lack(Evidence::Cpu) => cell.lead(span.pages().0),
             _ => (self.now.saturating_sub(p.node_since) >= self.settings.long).then_some(ONE),

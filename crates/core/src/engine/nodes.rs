@@ -26,6 +26,8 @@ struct Memory {
     closed: bool,
     /// Latency under load, in thousandths of the unloaded one.
     load: u64,
+    /// Thousandths of CPUs that were idle.
+    idle: Option<u32>,
     /// Where its cold pages go, best first.
     below: Vec<NodeId>,
 }
@@ -76,11 +78,18 @@ impl Nodes {
     }
 
     /// Takes what was seen of a node; says whether it is one with memory.
-    pub(super) fn see(&mut self, node: NodeId, zones: &[ZoneSeen], load: Option<u32>) -> bool {
+    pub(super) fn see(
+        &mut self,
+        node: NodeId,
+        zones: &[ZoneSeen],
+        load: Option<u32>,
+        idle: Option<u32>,
+    ) -> bool {
         let Some(m) = self.memory.get_mut(&node) else { return false };
         m.zones = (!zones.is_empty()).then(|| zones.iter().map(|z| sane(*z)).collect());
         m.drift = 0;
         m.closed = false;
+        m.idle = idle;
         m.load = load.map_or(1000, |l| u64::from(l).clamp(1, MOST_LOAD));
         true
     }
@@ -88,6 +97,14 @@ impl Nodes {
     /// The only node with CPUs, if there is but one: then all accesses are from there.
     pub(super) fn only_cpu(&self) -> Option<NodeId> {
         (self.with_cpu.len() == 1).then(|| self.with_cpu.first().copied()).flatten()
+    }
+    /// Nodes with CPUs.
+    pub(super) fn with_cpus(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.with_cpu.iter().copied()
+    }
+    /// How many of a node's CPUs were idle lately, in thousandths; `None` where nothing tells.
+    pub(super) fn idle(&self, node: NodeId) -> Option<u32> {
+        self.memory.get(&node)?.idle
     }
     /// The fast node for CPUs of that node.
     pub(super) fn fast_for(&self, cpu: NodeId) -> Option<NodeId> {

@@ -31,9 +31,13 @@ impl Open {
         let why = Reason::SlowStartOver;
         Self { who, spans: Vec::new(), between: None, named: 0, cost: 0, why }
     }
+    pub(super) fn bring(who: Who) -> Self {
+        Self { why: Reason::NearItsMemory, ..Self::watch(who) }
+    }
     /// Whether it is a look or a census.
     pub(super) fn looks(&self) -> bool {
-        self.between.is_none() && self.why != Reason::SlowStartOver
+        let other = matches!(self.why, Reason::SlowStartOver | Reason::NearItsMemory);
+        self.between.is_none() && !other
     }
     pub(super) fn leaves(&self, node: NodeId) -> bool {
         self.between.is_some_and(|(from, _)| from == node)

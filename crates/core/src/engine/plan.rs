@@ -4,7 +4,8 @@
 //!            ┌─ up     by the node that it goes to, hottest first ──┐
 //! decide ──▶ ├─ down   by the node that it leaves, coldest first ───┼──▶ pump
 //!            ├─ looks  most worth knowing first ────────────────────┤
-//!            └─ censuses  in the order of the processes ────────────┘
+//!            ├─ censuses  in the order of the processes ────────────┤
+//!            └─ brings  threads that go to their memory ────────────┘
 //! ```
 //!
 //! The next decision throws it away and fills it anew.
@@ -37,6 +38,25 @@ pub(super) struct LookPiece {
     pub(super) saves: u128,
 }
 
+/// Pages of a process that would follow its threads between fast nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Near {
+    pub(super) pages: u64,
+    /// What that saves within the horizon, before their moves are paid for.
+    pub(super) saves: u128,
+}
+
+/// A process whose threads would be nearer to its memory elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bring {
+    pub(super) who: Who,
+    pub(super) to: NodeId,
+    /// What its accesses save within the horizon, in picoseconds.
+    pub(super) saves: u128,
+    /// What filling caches anew takes, in picoseconds.
+    pub(super) costs: u64,
+}
+
 /// What the last decision wants done, as far as it is not ordered yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
@@ -47,6 +67,8 @@ pub(super) struct Plan {
     pub(super) looks: VecDeque<LookPiece>,
     /// Whose mappings are to be counted.
     pub(super) censuses: VecDeque<Who>,
+    /// Whose threads are to go to their memory.
+    pub(super) brings: Vec<Bring>,
 }
 
 impl Plan {
@@ -56,5 +78,6 @@ impl Plan {
         }
         self.looks.retain(|l| l.who != who);
         self.censuses.retain(|w| *w != who);
+        self.brings.retain(|b| b.who != who);
     }
 }

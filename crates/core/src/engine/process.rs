@@ -15,6 +15,47 @@ use std::collections::BTreeMap;
 /// Spans that every process may tell apart.
 const LEAST_SPANS: usize = 16;
 
+/// A process's use of CPUs is its mean over this time at least.
+const USE_OVER: Picos = Picos::from_secs(1);
+/// Thousandths.
+const WHOLE: u128 = 1000;
+
+/// How much processor time a process uses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Use {
+    /// When it was asked for last, and what it had run by then.
+    since: Option<(Picos, Picos)>,
+    /// Thousandths of a CPU between the last two times.
+    pub(super) permille: Option<u64>,
+}
+
+impl Use {
+    /// It has run so long by now.
+    fn see(&mut self, now: Picos, ran: Picos) {
+        let Some((at, before)) = self.since else {
+            self.since = Some((now, ran));
+            return;
+        };
+        let over = now.saturating_sub(at);
+        if over >= USE_OVER {
+            let used = u128::from(ran.saturating_sub(before).0) * WHOLE;
+            self.permille = u64::try_from(used / u128::from(over.0)).ok();
+            self.since = Some((now, ran));
+        }
+    }
+}
+
+/// When a process may be brought, and how often it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Brought {
+    /// Not again before.
+    pub(super) not_before: Picos,
+    /// Until then its threads may be on their way, and no page follows them.
+    pub(super) settles: Picos,
+    /// How often.
+    pub(super) times: u32,
+}
+
 /// What is known of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tracked {
@@ -25,6 +66,9 @@ pub(super) struct Tracked {
     /// Node of all its CPUs, and since when.
     pub(super) node: Option<NodeId>,
     pub(super) node_since: Picos,
+    /// What it uses of CPUs, and when its threads may be brought elsewhere.
+    pub(super) used: Use,
+    pub(super) brought: Brought,
     pub(super) resident: Pages,
     /// Its memory was growing when it was seen last.
     grows: bool,
@@ -122,6 +166,7 @@ impl Engine {
         let delay = self.settings.start_delay;
         let limit = self.limit() as u64;
         let p = self.processes.entry(who).or_insert_with(|| Tracked::new(delay, now));
+        p.used.see(now, ran);
         if p.node != node {
             p.node = node;
             p.node_since = now;

@@ -36,7 +36,8 @@ impl Engine {
         loop {
             let moved = self.pump_moves();
             let looked = self.pump_census() || self.pump_look();
-            if !moved && !looked {
+            let brought = self.pump_home();
+            if !moved && !looked && !brought {
                 return;
             }
         }

@@ -53,6 +53,8 @@ crate::named! {
         Stale => "stale",
         /// Its threads have not been on that node for long.
         Unsettled => "unsettled",
+        /// Its threads go to its memory instead.
+        ThreadsCome => "threads_come",
         /// Nothing of it is in memory.
         Absent => "absent",
     }

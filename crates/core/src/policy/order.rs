@@ -62,7 +62,8 @@ pub enum Act {
         /// Destination.
         to: NodeId,
     },
-    /// Let its threads run on a node's CPUs only.
+    /// Bring its threads to a node's CPUs: for [`Self::AFFINE_FOR`] they may run nowhere else, then
+    /// where they might before. Whoever is bound elsewhere stays.
     Affine {
         /// Which.
         who: Who,
@@ -79,6 +80,10 @@ pub enum Act {
 }
 
 impl Act {
+    /// For how long threads are kept on a node's CPUs that are brought there: long enough that
+    /// those that sleep wake up there.
+    pub const AFFINE_FOR: Picos = Picos::from_secs(1);
+
     /// The process that it is about, if it is about one.
     pub const fn who(&self) -> Option<Who> {
         match self {
@@ -157,6 +162,8 @@ crate::named! {
         MakeRoom => "make_room",
         /// Its threads run elsewhere.
         NearItsCpus => "near_its_cpus",
+        /// Its memory is elsewhere.
+        NearItsMemory => "near_its_memory",
         /// What a source needs.
         SourceNeeds => "source_needs",
     }

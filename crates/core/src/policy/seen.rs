@@ -99,12 +99,15 @@ pub enum Seen {
         /// Latency under load over the unloaded one, in thousandths; `None` where
         /// nothing measures it.
         load: Option<u32>,
+        /// How many of its CPUs were idle lately, in thousandths of a CPU; `None` where it has
+        /// none, or nothing tells it.
+        idle: Option<u32>,
     },
     /// An order is finished, wholly or in part.
     Done {
         /// Which.
         order: OrderId,
-        /// Pages that were tried.
+        /// Pages that were tried; of [`super::order::Act::Affine`] threads, here and below.
         tried: Pages,
         /// Pages that are where they were ordered to.
         moved: Pages,

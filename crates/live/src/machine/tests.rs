@@ -120,6 +120,8 @@ fn topology() -> topology::Hardware {
 fn machine(world: &Rc<World>, moves: bool) -> LiveMachine {
     let fake = || Fake(Rc::clone(world));
     LiveMachine::new(Parts {
+        cpus: None,
+        threads: None,
         topology: topology(),
         version: KernelVersion::default(),
         root: PathBuf::from("/nowhere"),

@@ -175,7 +175,7 @@ fn node(node: NodeId, free: u64) -> Seen {
     let (managed, min, low, high, promo, reserve) = (p(1000), p(1), p(2), p(3), p(4), p(0));
     let kind = ZoneKind::Normal;
     let marks = ZoneMarks { kind, managed, min, low, high, promo, reserve };
-    Seen::Node { node, zones: vec![ZoneSeen { free: Pages(free), marks }], load: None }
+    Seen::Node { node, zones: vec![ZoneSeen { free: Pages(free), marks }], load: None, idle: None }
 }
 fn see(m: &mut Advised<Told>, says: Vec<Seen>) -> Vec<Seen> {
     m.inside_mut().says = says;
@@ -220,11 +220,8 @@ fn what_can_not_be_is_refused_and_what_is_gone_is_told() {
     assert_eq!(m.submit(&order(1, moves(ONE, &[]))), Err(ApplyError::BadSpan));
     assert_eq!(m.submit(&order(1, moves(ONE, &[s, s]))), Err(ApplyError::BadSpan));
     assert_eq!(m.submit(&order(1, moves(ONE, &[span(0, 1001)]))), Err(ApplyError::BadSpan));
-    assert_eq!(
-        m.submit(&order(1, Act::Affine { who: ONE, node: A })),
-        Err(ApplyError::Unable),
-        "nothing is changed"
-    );
+    let home = |who, node| Act::Affine { who, node };
+    assert_eq!(m.submit(&order(1, home(ONE, A))), Err(ApplyError::NoNode), "it has no CPU");
     // Never told: absent. Replaced under its PID: gone.
     m.submit(&order(1, moves(ONE, &[s]))).unwrap();
     let out = see(&mut m, vec![task(Who { start: 9, ..ONE })]);

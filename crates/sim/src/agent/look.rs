@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
 use crate::simulation::Simulation;
-use crate::simulation::agent::Agent;
+use crate::simulation::agent::{Agent, CpuLook};
 use homenode_core::costs::Cost;
 use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -81,14 +81,45 @@ impl Agent {
             self.read_at = Some(sim.now());
             cost += self.read_procs(sim, &mut seen);
         }
+        if let Some(cpus) = &mut self.cpus {
+            if cpus.look(sim) {
+                cost += self.prices[Cost::ProcRead];
+            }
+        }
         for (place, node) in sim.machine.nodes.iter().enumerate() {
             cost += self.prices[Cost::ZoneinfoRead];
             let zones = sim.zones_seen(place);
             let load = self.tells_load.then(|| sim.kernel.loads[place].permille());
-            seen.push(Seen::Node { node: node.id, zones, load });
+            let idle = self.cpus.as_ref().and_then(|c| c.idle.get(place).copied().flatten());
+            seen.push(Seen::Node { node: node.id, zones, load, idle });
         }
         cost += self.heat.tell(sim, &self.watched, &mut seen);
         (cost, seen)
+    }
+}
+
+/// CPUs are looked at over so long at least: `/proc/stat` counts in ticks of 10 ms.
+const STAT_EVERY: u64 = 1_000_000_000_000;
+
+impl CpuLook {
+    /// Reads how long each CPU was busy, if it is time; whether it did.
+    fn look(&mut self, sim: &Simulation) -> bool {
+        let now = sim.now();
+        if self.before.as_ref().is_some_and(|(at, _)| now - at < STAT_EVERY) {
+            return false;
+        }
+        let busy: Vec<u64> = (0..sim.cpus.len()).map(|cpu| sim.cpus[cpu].busy_until(now)).collect();
+        if let Some((at, before)) = self.before.take() {
+            self.idle = vec![None; sim.machine.nodes.len()];
+            for (cpu, (now_busy, was)) in busy.iter().zip(before).enumerate() {
+                let idle = (now - at).saturating_sub(now_busy - was);
+                let permille = (u128::from(idle) * 1000 / u128::from(now - at)) as u32;
+                let sum = self.idle[sim.cpus[cpu].node].get_or_insert(0);
+                *sum += permille;
+            }
+        }
+        self.before = Some((now, busy));
+        true
     }
 }
 

@@ -58,10 +58,36 @@ pub(crate) enum Errand {
         moved: u64,
         fails: Fails,
     },
+    Affine {
+        /// The node's place.
+        to: usize,
+        /// Threads that there were, and those that may run there.
+        tried: u64,
+        moved: u64,
+    },
     SetKnob {
         knob: Knob,
         value: String,
     },
+}
+
+/// Threads that may run on one node's CPUs only, for a while.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) until: u64,
+    pub(crate) space: usize,
+    pub(crate) who: Who,
+    /// Each with the set that it had asked for before.
+    pub(crate) tasks: Vec<(usize, u32)>,
+}
+
+/// How busy CPUs were, as `/proc/stat` tells it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CpuLook {
+    /// When it was looked at last, and how long each CPU had been busy by then.
+    pub(crate) before: Option<(u64, Vec<u64>)>,
+    /// By node's place: how many CPUs were idle since the look before, in thousandths.
+    pub(crate) idle: Vec<Option<u32>>,
 }
 
 /// What homenode's task has to do, in order.
@@ -93,6 +119,9 @@ pub(crate) struct Agent {
     pub(crate) watched: BTreeMap<usize, Who>,
     /// It tells how much nodes are loaded.
     pub(crate) tells_load: bool,
+    /// Several nodes have CPUs, so that it tells how many of these are idle.
+    pub(crate) cpus: Option<CpuLook>,
+    pub(crate) held: Vec<Held>,
 }
 
 impl Agent {
@@ -155,7 +184,9 @@ impl Agent {
                 let nobody = Who { pid: 0, start: 0 };
                 (nobody, Errand::SetKnob { knob: *knob, value: value.clone() })
             }
-            Act::Affine { .. } => unreachable!("refused before"),
+            Act::Affine { who, node } => {
+                (*who, Errand::Affine { to: place(*node), tried: 0, moved: 0 })
+            }
         };
         let work = Work { order: id, who, space, errand, took: 0 };
         self.jobs.push_back(Job::Order(Box::new(work)));
@@ -191,6 +222,10 @@ impl Work {
             Errand::Census { spans: Some(spans), .. } | Errand::Look { spans, .. } => {
                 let all: u64 = spans.iter().map(|s| s.pages().0).sum();
                 (all, all, Fails::default())
+            }
+            Errand::Affine { tried, moved, .. } => {
+                let forbidden = Pages(tried - moved);
+                (*tried, *moved, Fails { forbidden, ..Fails::default() })
             }
             Errand::Watch
             | Errand::Unwatch

@@ -77,7 +77,9 @@ fn all() -> Vec<Heard> {
             node: NodeId(0),
             zones: vec![ZoneSeen { free: Pages(7), marks }],
             load: Some(1200),
+            idle: None,
         },
+        Seen::Node { node: NodeId(1), zones: vec![], load: None, idle: Some(1750) },
         Seen::Done {
             order: OrderId(3),
             tried: Pages(16),

@@ -56,6 +56,8 @@ pub(super) enum Word {
     Resident(u32, u64, u64, u64, u16, u64),
     /// Node, zones, load.
     Node(u16, Vec<Zone>, Option<u32>),
+    /// The same, idle CPUs.
+    Node2(u16, Vec<Zone>, Option<u32>, u32),
     /// Number, tried, moved; no room, busy, absent, forbidden, gone; took.
     Done(u64, u64, u64, [u64; 5], u64),
     /// Events.
@@ -150,8 +152,12 @@ fn word(seen: &Seen) -> Word {
         Seen::Resident { who, span, on, pages } => {
             Word::Resident(who.pid, who.start, span.start, span.end, on.0, pages.0)
         }
-        Seen::Node { node, ref zones, load } => {
-            Word::Node(node.0, zones.iter().map(zone).collect(), load)
+        Seen::Node { node, ref zones, load, idle } => {
+            let zones = zones.iter().map(zone).collect();
+            match idle {
+                None => Word::Node(node.0, zones, load),
+                Some(idle) => Word::Node2(node.0, zones, load, idle),
+            }
         }
         Seen::Done { order, tried, moved, fails, took } => {
             let Fails { no_room, busy, absent, forbidden, gone } = fails;
@@ -199,7 +205,11 @@ fn seen_of(word: Word) -> Seen {
         },
         Word::Node(node, zones, load) => {
             let zones = zones.into_iter().map(zone_of).collect();
-            Seen::Node { node: NodeId(node), zones, load }
+            Seen::Node { node: NodeId(node), zones, load, idle: None }
+        }
+        Word::Node2(node, zones, load, idle) => {
+            let zones = zones.into_iter().map(zone_of).collect();
+            Seen::Node { node: NodeId(node), zones, load, idle: Some(idle) }
         }
         Word::Done(order, tried, moved, fails, took) => {
             let [no_room, busy, absent, forbidden, gone] = fails.map(Pages);

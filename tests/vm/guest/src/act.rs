@@ -11,6 +11,7 @@ mod limits;
 mod peers;
 mod rights;
 mod story;
+mod threads;
 mod throughput;
 mod trial;
 
@@ -23,6 +24,7 @@ pub(crate) use limits::limits;
 pub(crate) use peers::peers;
 pub(crate) use rights::least;
 pub(crate) use story::story;
+pub(crate) use threads::threads;
 pub(crate) use throughput::throughput;
 pub(crate) use trial::{trial_holds, trial_pays};
 

@@ -253,6 +253,11 @@ const TESTS: &[Test] = &[
         act::burst,
     )),
     long(test(
+        "act-threads",
+        "S0: a thread whose memory is on another node, and too much to follow it, comes home",
+        act::threads,
+    )),
+    long(test(
         "act-floor",
         "a cgroup's floor holds while somebody else wants its memory, and without it does not",
         act::floor,

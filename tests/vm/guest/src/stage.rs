@@ -116,6 +116,8 @@ impl LiveStage {
         let spans = Spans::default();
         let own = Targets::Tree(std::process::id());
         let parts = Parts {
+            cpus: None,
+            threads: None,
             people: Box::new(Programs(Proc::new(root, &own, &machine.cpus)?)),
             topology: machine,
             version: KernelVersion::default(),

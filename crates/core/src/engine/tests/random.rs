@@ -92,8 +92,13 @@ fn some_seen() -> impl Strategy<Value = Seen> {
             .prop_map(|(who, vpn, from, period)| Seen::Sample { who, vpn, from, period }),
         2 => (some_who(), some_span(), some_node(), some_u64())
             .prop_map(|(who, span, on, n)| Seen::Resident { who, span, on, pages: Pages(n) }),
-        6 => (some_node(), proptest::collection::vec(zone, 0..3), any::<Option<u32>>())
-            .prop_map(|(node, zones, load)| Seen::Node { node, zones, load }),
+        6 => (
+            some_node(),
+            proptest::collection::vec(zone, 0..3),
+            any::<Option<u32>>(),
+            any::<Option<u32>>(),
+        )
+            .prop_map(|(node, zones, load, idle)| Seen::Node { node, zones, load, idle }),
         1 => some_u64().prop_map(|events| Seen::Lost { events }),
         1 => Just(Seen::Stale { since: Picos(0) }),
     ]
@@ -201,7 +206,15 @@ impl Bystander {
                     }
                 }
             }
-            act => panic!("{act} is not ordered by this engine"),
+            Act::Affine { .. } => {
+                assert!(self.watched.contains(&who), "sampled first: {order}");
+                assert!(order.expect.saves > order.expect.costs, "{order}: {:?}", order.expect);
+                let open = self.open.values().filter(|o| o.act == order.act);
+                assert_eq!(open.count(), 0, "{order}");
+            }
+            Act::Unwatch { .. } | Act::SetKnob { .. } => {
+                panic!("{order} is not ordered by this engine")
+            }
         }
         if let Act::Move { from, to, .. } = order.act {
             assert_ne!(from, to);
@@ -237,7 +250,8 @@ fn run(
     events: &[Event],
 ) -> Vec<String> {
     let most_pages = 1000;
-    let mut engine = Engine::new(settings, m, KernelVersion::V6_12, source, lacks, most_pages);
+    let mut engine = Engine::new(settings, m, KernelVersion::V6_12, source, lacks, most_pages)
+        .bringing_threads(true);
     let mut by = Bystander::default();
     let mut now = Picos(0);
     let mut nr_done = 0;
@@ -260,6 +274,7 @@ fn run(
                 node: n.id,
                 zones: vec![ZoneSeen { free: Pages(*free), marks: marks(n.managed()) }],
                 load: None,
+                idle: Some(u32::try_from(*free).unwrap_or(u32::MAX)),
             })),
             Event::Succeed(on) => {
                 for order in std::mem::take(&mut by.open).into_values() {

@@ -3,10 +3,12 @@
 //! ```text
 //! map 7@100 0-1000 on 1        1000 pages on node 1
 //! task 7@100 ran 1001 node 0   processor time in ms; node `-`: spread
+//! task 7@100 uses 500 node 0   so many thousandths of a CPU, and 2 s before
 //! region 7@100 0-500 20/20 age 2000
 //! fault 7@100 5 from 0 on 1 after 4
 //! sample 7@100 5 from 0 period 1000
 //! resident 7@100 0-500 on 1
+//! idle 0 1000                  of node 0's CPUs so many thousandths are idle
 //! keep LINE                    said again every 100 ms
 //! quiet                        nothing is kept any more
 //! nodes                        free pages of all nodes (kept ones come by themselves)
@@ -65,6 +67,7 @@ pub(super) struct Rig {
     now: Picos,
     places: BTreeMap<Who, BTreeMap<u64, NodeId>>,
     size: BTreeMap<NodeId, u64>,
+    idle: BTreeMap<NodeId, u32>,
     forbidden: BTreeSet<(Who, u64)>,
     busy: BTreeSet<(Who, u64)>,
     kept: Vec<String>,
@@ -84,10 +87,12 @@ impl Rig {
         lacks: &[Evidence],
     ) -> Self {
         Self {
-            engine: Engine::new(settings, m, KernelVersion::V6_12, source, lacks, 1 << 16),
+            engine: Engine::new(settings, m, KernelVersion::V6_12, source, lacks, 1 << 16)
+                .bringing_threads(true),
             now: Picos::ZERO,
             places: BTreeMap::new(),
             size: m.nodes.iter().map(|n| (n.id, n.managed().0)).collect(),
+            idle: BTreeMap::new(),
             forbidden: BTreeSet::new(),
             busy: BTreeSet::new(),
             kept: Vec::new(),
@@ -123,7 +128,12 @@ impl Rig {
         let zone = |n| ZoneSeen { free: Pages(self.free(n)), marks: self.marks(n) };
         self.size
             .keys()
-            .map(|&node| Seen::Node { node, zones: vec![zone(node)], load: None })
+            .map(|&node| Seen::Node {
+                node,
+                zones: vec![zone(node)],
+                load: None,
+                idle: self.idle.get(&node).copied(),
+            })
             .collect()
     }
 
@@ -138,6 +148,9 @@ impl Rig {
                 pages.extend((span(words[2]).start..span(words[2]).end).map(|v| (v, node)));
             }
             "keep" => self.kept.push(words[1..].join(" ")),
+            "idle" => {
+                self.idle.insert(NodeId(words[1].parse().unwrap()), num(2) as u32);
+            }
             "quiet" => self.kept.clear(),
             "hold" => self.hold = true,
             "uncounted" => self.uncounted = true,
@@ -172,7 +185,10 @@ impl Rig {
             "nodes" => return self.nodes(),
             "task" => Seen::Task {
                 who: who(words[1]),
-                ran: Picos::from_ms(num(3)),
+                ran: match words[2] {
+                    "uses" => Picos(2_000_000_000_000 + self.now.0 / 1000 * num(3)),
+                    _ => Picos::from_ms(num(3)),
+                },
                 node: (words[5] != "-").then(|| node(5)),
                 resident: Pages(self.places.get(&who(words[1])).map_or(0, |p| p.len() as u64)),
             },

@@ -1,11 +1,12 @@
 //! One story per behaviour.
 
 use super::rig::{Rig, expander, machine};
+use crate::costs::Constant;
 use crate::engine::Settings;
 use crate::policy::order::Evidence;
 use crate::policy::seen::Source;
-use crate::topology::Medium;
-use crate::units::{MBps, NodeId};
+use crate::topology::{Cache, Medium};
+use crate::units::{Bytes, MBps, NodeId};
 use expect_test::{Expect, expect};
 
 fn tell(rig: &mut Rig, story: &str) {
@@ -170,6 +171,100 @@ fn memory_follows_threads_to_their_socket() {
                     stay, unsettled: 3000 pages in 6
                     unknown place: 500 pages in 1
             10000 ms  move 7@100 0->1 (near_its_cpus) 0-500: 2 orders, 500 pages
+        "#]],
+    );
+}
+
+// specs/engine.md#home: moving 50,000 pages takes 135 ms of a CPU, filling a last level of 32 MiB
+// anew 47 ms at most; of 100 pages it takes less.
+#[test]
+fn threads_go_to_their_memory_where_that_is_cheaper() {
+    let mut m = machine(&[(Medium::Dram, 90_000, true), (Medium::Dram, 90_000, true)]);
+    m.caches.push(Cache {
+        level: 3,
+        size: Bytes(32 << 20),
+        ways: 16,
+        line: 64,
+        shared_by: 1,
+        latency: Constant::assumed(10_000, "a test"),
+    });
+    let told = |pages: u64, idle: u64| {
+        let mut rig = Rig::new(&m, Settings::default(), Source::Damon, &[Evidence::Cpu]);
+        let story = format!(
+            "map 7@100 0-{pages} on 0
+             idle 0 {idle}
+             idle 1 0
+             keep task 7@100 uses 800 node 1
+             keep region 7@100 0-{pages} 20/20 age 3000
+             to 9500
+             quiet
+             keep task 7@100 uses 800 node 0
+             keep region 7@100 0-{pages} 20/20 age 3000
+             to 40000"
+        );
+        story.lines().for_each(|line| rig.line(line.trim()));
+        rig.out
+    };
+    // They follow, and nothing more is to be done.
+    expect![[r#"
+        9500 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+                  affine 7@100 0 (near_its_memory)
+        40000 ms  -
+    "#]]
+    .assert_eq(&told(50_000, 900));
+    // Nine tenths of a CPU are asked for 800 thousandths and an eighth: the pages go.
+    expect![[r#"
+        9500 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+                  move 7@100 0->1 (near_its_cpus) 0-50000: 136 orders, 50000 pages
+        40000 ms  look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+                  move 7@100 1->0 (near_its_cpus) 0-50000: 136 orders, 50000 pages
+    "#]]
+    .assert_eq(&told(50_000, 899));
+    expect![[r#"
+        9500 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-100: 1 orders, 100 pages
+                  move 7@100 0->1 (near_its_cpus) 0-100: 1 orders, 100 pages
+        40000 ms  look 7@100 (place_unknown) 0-100: 1 orders, 100 pages
+                  move 7@100 1->0 (near_its_cpus) 0-100: 1 orders, 100 pages
+    "#]]
+    .assert_eq(&told(100, 900));
+}
+
+// specs/engine.md#home: who does not stay there is left alone for longer each time.
+#[test]
+fn threads_that_do_not_stay_with_their_memory_are_brought_ever_more_rarely() {
+    let m = machine(&[(Medium::Dram, 90_000, true), (Medium::Dram, 90_000, true)]);
+    check(
+        &mut Rig::new(
+            &m,
+            Settings { moved_mbps: MBps(0), ..Settings::default() },
+            Source::Damon,
+            &[Evidence::Cpu],
+        ),
+        "map 7@100 0-50000 on 0
+         idle 0 1000
+         keep task 7@100 uses 800 node 1
+         keep region 7@100 0-50000 20/20 age 3000
+         to 15000
+         to 30000
+         to 45000
+         to 60000
+         to 75000
+         to 90000",
+        expect![[r#"
+            15000 ms  watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-50000: 2 orders, 100000 pages
+                      affine 7@100 0 (near_its_memory)
+            30000 ms  affine 7@100 0 (near_its_memory)
+                      look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+            45000 ms  look 7@100 (place_unknown) 0-50000: 2 orders, 100000 pages
+                      affine 7@100 0 (near_its_memory)
+            60000 ms  look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+            75000 ms  look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+            90000 ms  look 7@100 (place_unknown) 0-50000: 2 orders, 100000 pages
+                      affine 7@100 0 (near_its_memory)
         "#]],
     );
 }

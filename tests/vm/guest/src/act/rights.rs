@@ -17,8 +17,13 @@ use crate::observe::Busy;
 
 const UNIT: &str = include_str!("../../../../../packaging/homenode.service");
 /// Numbers of capabilities, as `linux/capability.h` has them.
-const NUMBERS: &[(&str, u64)] =
-    &[("CAP_DAC_READ_SEARCH", 2), ("CAP_SYS_PTRACE", 19), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+const NUMBERS: &[(&str, u64)] = &[
+    ("CAP_DAC_READ_SEARCH", 2),
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_SYS_NICE", 23),
+    ("CAP_PERFMON", 38),
+    ("CAP_BPF", 39),
+];
 /// The last capability that there may be; asking for one that is not there fails.
 const LAST: u64 = 63;
 
