@@ -20,7 +20,8 @@ use serde_json::json;
 
 use crate::asked::Asked;
 use crate::memory::{Memory, Whose};
-use crate::{TestResult, needs};
+use crate::offline::Blocks;
+use crate::{TestResult, needs, skip};
 
 /// What all pages hold.
 const WORD: u64 = 0x6b73_6d00_6b73_6d00;
@@ -106,12 +107,16 @@ fn counters() -> Result<[u64; 5]> {
     Ok(out)
 }
 
-/// Two pages on each of the nodes 0 and 1, merged.
+/// Two pages on each of two nodes, merged.
 struct Four([Memory; 2]);
 
 impl Four {
     fn merged() -> Result<Self> {
-        let four = Self([Memory::on(0, 2, |_| WORD)?, Memory::on(1, 2, |_| WORD)?]);
+        Self::merged_on([0, 1])
+    }
+
+    fn merged_on(nodes: [usize; 2]) -> Result<Self> {
+        let four = Self([Memory::on(nodes[0], 2, |_| WORD)?, Memory::on(nodes[1], 2, |_| WORD)?]);
         for memory in &four.0 {
             memory.advise(libc::MADV_MERGEABLE).context("MADV_MERGEABLE")?;
         }
@@ -191,6 +196,39 @@ pub(crate) fn per_node(asked: &Asked) -> TestResult {
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("; "));
     Ok(facts.into())
+}
+
+/// S4: the memory of a node goes that has a merged page, and comes back. The page goes to another
+/// node, where it joins its like or stands alone; what is merged stays, and holds what it held.
+pub(crate) fn offline(asked: &Asked) -> TestResult {
+    let last = asked.nodes.len() - 1;
+    needs(last > 0, "one node: it can't go")?;
+    begin(0)?;
+    let four = Four::merged_on([0, last])?;
+    let there = four.nodes()?;
+    ensure!(there == [0, 0, last as i32, last as i32], "merged per node, on {there:?}");
+    ensure!(counters()? == [2, 2, 0, 0, 0], "before: {:?}", counters()?);
+    let Some(mut blocks) = Blocks::offline(last)? else {
+        set("run", "2")?;
+        return Err(skip(format!("node {last} has memory that can't go")));
+    };
+    let gone = four.nodes()?;
+    ensure!(gone[..2] == [0, 0] && gone[2] == gone[3], "while it is gone: {gone:?}");
+    ensure!(gone[2] != last as i32, "a page is on a node that is gone: {gone:?}");
+    ensure!(four.intact(), "contents changed as the node went");
+    ensure!(counters()?[..2] == [2, 2], "as it went: {:?}", counters()?);
+    passes(PASSES)?;
+    // Beside its like on node 0 it is a second copy of a chain; on another node it is alone.
+    let want = if gone[2] == 0 { [2, 2, 0, 1, 2] } else { [2, 2, 0, 0, 0] };
+    ensure!(counters()? == want, "after passes: {:?}, not {want:?}, on {gone:?}", counters()?);
+    ensure!(four.intact(), "contents changed as ksmd went over them");
+    blocks.online()?;
+    passes(PASSES)?;
+    let back = four.nodes()?;
+    ensure!(back == gone, "the node is back: {back:?}, and before {gone:?}");
+    set("run", "2")?;
+    ensure!(four.intact() && counters()?[..2] == [0, 0], "unmerged: {:?}", counters()?);
+    Ok(json!({"merged on": there, "and gone": gone, "counters": want}))
 }
 
 pub(crate) fn switch(asked: &Asked) -> TestResult {

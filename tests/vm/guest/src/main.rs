@@ -132,6 +132,11 @@ const TESTS: &[Test] = &[
         ksm::switch,
     ),
     test(
+        "ksm-offline",
+        "S4: a node's memory goes with a merged page on it, and comes back",
+        ksm::offline,
+    ),
+    test(
         "merge-estimate",
         "homenode's estimate per node and across is what ksmd then reaches",
         commands::merge_estimate,

@@ -33,14 +33,14 @@ use crate::{TestResult, needs, skip};
 const PAGES: u64 = 2000;
 
 /// Puts what went back, also where the test fails.
-struct Blocks {
+pub(crate) struct Blocks {
     node: usize,
     gone: Vec<PathBuf>,
 }
 
 impl Blocks {
     /// Takes a node's memory off line; `None`, with all of it back, if some can't go.
-    fn offline(node: usize) -> Result<Option<Self>> {
+    pub(crate) fn offline(node: usize) -> Result<Option<Self>> {
         let folder = format!("/sys/devices/system/node/node{node}");
         let mut blocks = Self { node, gone: Vec::new() };
         for entry in fs::read_dir(&folder).context(folder)? {
@@ -60,7 +60,7 @@ impl Blocks {
         }
         Ok((!blocks.gone.is_empty()).then_some(blocks))
     }
-    fn online(&mut self) -> Result<()> {
+    pub(crate) fn online(&mut self) -> Result<()> {
         for state in self.gone.drain(..) {
             fs::write(&state, "online_movable").with_context(|| state.display().to_string())?;
         }
