@@ -188,7 +188,7 @@ fn machines_and_scenarios_that_are_wrong() {
     f.write("cpu.toml", &zipf.replace("cpus = \"0-1\"", "cpus = \"0-9\""));
     f.check("sim cpu.toml", expect![[r#"
         exit 2
-        homenode: cpu.toml:13:8: process[0].cpus: CPU 4 is not in the machine; the machine "small-cxl" has CPUs 0-3
+        homenode: cpu.toml:14:8: process[0].cpus: CPU 4 is not in the machine; the machine "small-cxl" has CPUs 0-3
     "#]]);
     f.write("knob.toml", &zipf.replace("numa_balancing = 2", "numa_balancing = 7"));
     f.check("sim knob.toml", expect![[r#"
@@ -210,7 +210,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("sim SCENARIOS/zipf.toml --set numa_balancing", expect![[r#"
         exit 2
-        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, lru_gen, lru_gen_min_ttl_ms, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
+        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, transparent_hugepage_defrag, khugepaged_defrag, khugepaged_pages_to_scan, khugepaged_scan_sleep_millisecs, khugepaged_alloc_sleep_millisecs, khugepaged_max_ptes_none, khugepaged_max_ptes_swap, khugepaged_max_ptes_shared, lru_gen, lru_gen_min_ttl_ms, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
 
         For more information, try '--help'.
     "#]]);
@@ -224,7 +224,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("replay toy.parquet --machine MACHINES/small.toml --set vm.frob=1", expect![[r#"
         exit 2
-        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, lru_gen, lru_gen_min_ttl_ms, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
+        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, transparent_hugepage_defrag, khugepaged_defrag, khugepaged_pages_to_scan, khugepaged_scan_sleep_millisecs, khugepaged_alloc_sleep_millisecs, khugepaged_max_ptes_none, khugepaged_max_ptes_swap, khugepaged_max_ptes_shared, lru_gen, lru_gen_min_ttl_ms, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
     "#]]);
     f.check(
         "replay toy.parquet --machine MACHINES/small.toml --set kernel.numa_balancing=1",
@@ -412,7 +412,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             workload: fork-cow: a parent of 64 MiB forks, and both write what they share
             kernel: Linux 6.12's rules; MGLRU, not active and inactive lists
             seed: 1
-            note: knobs: numa_balancing=0
+            note: knobs: transparent_hugepage=madvise, numa_balancing=0
             hash of seed 1: c86be2d48fab074f
         "#]],
     );
@@ -429,8 +429,8 @@ fn a_scenario_beside_itself_in_each_mode() {
     assert_eq!(json["table"]["columns"], serde_json::json!(["off", "mode-2"]));
     let notes = json["caption"]["notes"].to_string();
     for note in [
-        "knobs, off: demotion_enabled=true, numa_balancing=0, scan_delay_ms=100",
-        "knobs, mode 2: numa_balancing=2, demotion_enabled=true, scan_delay_ms=100",
+        "knobs, off: transparent_hugepage=madvise, demotion_enabled=true, numa_balancing=0, scan_delay_ms=100",
+        "knobs, mode 2: transparent_hugepage=madvise, numa_balancing=2, demotion_enabled=true, scan_delay_ms=100",
     ] {
         assert!(notes.contains(note), "{note} in {notes}");
     }
@@ -486,6 +486,7 @@ count = 2
 cpus = ["0", "2"]
 node = [0, 1]
 memory = "4 MiB"
+huge = false
 image = { name = "debian", share = 500 }
 do = "benchmark"
 settle = "1s"
@@ -862,37 +863,42 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         exit 0
                                                            off                     mode                     mode                     mode                 weighted
                                                                                       1                        2                        3               interleave
-        time [s]                             5.3434 (   0.00%)        5.3512 (  -0.15%)        4.3305 (  18.96%)        4.3305 (  18.96%)        4.4472 (  16.77%)
-        time of a round, mean [s]            0.5937 (   0.00%)        0.5946 (  -0.15%)        0.4812 (  18.96%)        0.4812 (  18.96%)        0.4941 (  16.77%)
-        time of the first round [s]          0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.4978 (  16.67%)
-        time of the last round [s]           0.5933 (   0.00%)        0.5943 (  -0.17%)        0.4008 (  32.45%)        0.4008 (  32.45%)        0.4937 (  16.78%)
-        accesses [M/s]                        8.941 (   0.00%)         8.928 (  -0.15%)        11.032 (  23.39%)        11.032 (  23.39%)        10.743 (  20.15%)
-        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         58.04 (9178.57%)         58.04 (9178.57%)         50.00 (7892.68%)
-        accesses in node 1 (cxl) [%]          99.37                    99.37                    41.96                    41.96                    50.00
-        pages promoted                            0                        0                     3443                     3443                        0
-        pages demoted                             0                        0                     3584                     3584                        0
-        moved [MB]                              0.0                      0.0                     28.8                     28.8                      0.0
-        spent on moving [MB/s]                  0.0                      0.0                      6.6                      6.6                      0.0
+        time [s]                             5.3676 (   0.00%)        5.3709 (  -0.06%)        4.3068 (  19.76%)        4.3068 (  19.76%)        4.4701 (  16.72%)
+        time of a round, mean [s]            0.5964 (   0.00%)        0.5968 (  -0.06%)        0.4785 (  19.76%)        0.4785 (  19.76%)        0.4967 (  16.72%)
+        time of the first round [s]          0.5987 (   0.00%)        0.5987 (   0.00%)        0.5987 (   0.00%)        0.5987 (   0.00%)        0.4978 (  16.86%)
+        time of the last round [s]           0.5961 (   0.00%)        0.5961 (   0.00%)        0.4019 (  32.58%)        0.4018 (  32.59%)        0.4965 (  16.70%)
+        accesses [M/s]                        8.901 (   0.00%)         8.895 (  -0.06%)        11.093 (  24.63%)        11.093 (  24.63%)        10.688 (  20.08%)
+        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         60.87 (9630.83%)         60.88 (9631.64%)         50.00 (7892.68%)
+        accesses in node 1 (cxl) [%]          99.37                    99.37                    39.13                    39.12                    50.00
+        pages promoted                            0                        0                     3856                     3856                        0
+        pages demoted                             0                        0                     4096                     4096                        0
+        moved [MB]                              0.0                      0.0                     32.6                     32.6                      0.0
+        spent on moving [MB/s]                  0.0                      0.0                      7.6                      7.6                      0.0
         vmstat
         numa_hit                               4151                     4151                     4151                     4151                     8192
         numa_miss                              4041                     4041                     4041                     4041                        0
         numa_foreign                           4041                     4041                     4041                     4041                        0
         numa_local                             4151                     4151                     4151                     4151                     4096
         numa_other                             4041                     4041                     4041                     4041                     4096
-        pgpromote_success                         0                        0                     3443                     3443                        0
-        pgpromote_candidate                       0                        0                     4127                     4127                        0
-        pgdemote_kswapd                           0                        0                     3584                     3584                        0
+        pgpromote_success                         0                        0                     3856                     3856                        0
+        pgpromote_candidate                       0                        0                     4076                     4076                        0
+        pgdemote_kswapd                           0                        0                     4096                     4096                        0
         pgalloc                                8192                     8192                     8192                     8192                     8192
         pgfree                                 8192                     8192                     8192                     8192                     8192
-        pgfault                                8192                    17298                    15762                    15762                     8192
-        pgrefill                                  0                        0                     1352                     1352                        0
-        pgsteal_kswapd                            0                        0                     3584                     3584                        0
-        pgscan_kswapd                             0                        0                     6327                     6327                        0
-        pageoutrun                                0                        0                       19                       19                        0
-        numa_pte_updates                          0                    12123                     8309                     8309                        0
-        numa_hint_faults                          0                     9106                     4127                     4127                        0
-        numa_pages_migrated                       0                        0                     3443                     3443                        0
-        pgmigrate_success                         0                        0                     7027                     7027                        0
+        pgfault                                4104                     8153                    12036                    12041                       16
+        pgrefill                                  0                        0                     2853                     2853                        0
+        pgsteal_kswapd                            0                        0                     4096                     4096                        0
+        pgscan_kswapd                             0                        0                     5338                     5338                        0
+        pageoutrun                                0                        0                        8                        8                        0
+        numa_pte_updates                          0                     8137                     8357                    12453                        0
+        numa_huge_pte_updates                     0                        8                        8                       16                        0
+        numa_hint_faults                          0                     4049                     4076                     4081                        0
+        numa_hint_faults_local                    0                        8                        0                        5                        0
+        numa_pages_migrated                       0                        0                     3856                     3856                        0
+        pgmigrate_success                         0                        0                     7952                     7952                        0
+        thp_migration_success                     0                        0                        8                        8                        0
+        thp_fault_alloc                           8                        8                        8                        8                       16
+        thp_fault_fallback                        8                        8                        8                        8                        0
 
         off, start    heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
@@ -901,7 +907,7 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         mode 2, start heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
         mode 2, end   heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
-                      fast │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁██████▄▁▁▁▁▃██▇█▇█▇█▇█▇█▇▇██▇█▇▇██▇█████████│
+                      fast │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁█████▄▇████▇███▇████▇▆████▆████████████│
         heat: accesses to equal ranges, █ most, half at each step to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
 
@@ -918,11 +924,11 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
           CPU platforms, Liu et al., Systematic CXL Memory Characterization and Performance Analysis at
           Scale, ASPLOS 2025, doi 10.1145/3676641.3715987, abstract), bandwidth 20000 MB/s (limited to what
           these CPUs reach in node 0's memory; the part alone: 24000 MB/s)
-        note: native CPU time 0.400 s, of which modelled misses and faults take 0.102 s, and the rest is
-          0.449 ns an instruction: the unmodified machine is right by construction, and what a slower node
+        note: native CPU time 0.400 s, of which modelled misses and faults take 0.099 s, and the rest is
+          0.454 ns an instruction: the unmodified machine is right by construction, and what a slower node
           changes is the prediction
         note: on the unmodified machine the first round takes 0.400 s and the second, which has its memory
-          already, 0.396 s
+          already, 0.399 s
         note: the recording is looped to 5s of virtual time at least with off, and as often in the other
           columns; from the second round on the program has its memory already, as a server has
         note: kernel default knobs except off: numa_balancing=0; mode 1: numa_balancing=1; mode 2:

@@ -39,8 +39,8 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce tiering --machine MACHINES/small.toml",
         expect![[r#"
-        homenode: the machine small can't run the experiment: scenarios/reproduce/tiering.toml:29:8: process[0].cpus: CPU 4 is not in the machine; the machine "small" has CPUs 0-3
-    "#]],
+            homenode: the machine small can't run the experiment: scenarios/reproduce/tiering.toml:30:8: process[0].cpus: CPU 4 is not in the machine; the machine "small" has CPUs 0-3
+        "#]],
     );
     refused(
         "reproduce all --sensitivity",

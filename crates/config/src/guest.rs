@@ -76,7 +76,7 @@ pub(crate) fn guests(
     let merge = t.opt("merge").map_or(Ok(Merge::Madvise), |c| {
         c.word(&[("madvise", Merge::Madvise), ("prctl", Merge::Prctl), ("none", Merge::None)])
     })?;
-    let huge = t.opt("huge").map_or(Ok(false), |c| c.bool())?;
+    let huge = t.opt("huge").map(|c| c.bool()).transpose()?;
     let (parts, every) = mix(&t)?;
     let maps: Vec<Map> = sized(&t, parts)?
         .into_iter()

@@ -25,7 +25,7 @@ pub(crate) fn map(c: &Cur<'_>) -> Result<Map, ConfigError> {
         file: flag("file")?,
         shared: flag("shared")?,
         read_only: flag("read_only")?,
-        huge: flag("huge")?,
+        huge: t.opt("huge").map(|c| c.bool()).transpose()?,
         content: t.opt("content").map_or(Ok(Content::Own), |c| content(&c))?,
         mergeable: flag("mergeable")?,
         policy: policy_of(&t)?,

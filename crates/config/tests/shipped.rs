@@ -163,7 +163,7 @@ fn told(p: &Process) -> String {
             "  map {} {} huge={} mergeable={} {:?} {:?}\n",
             m.name,
             m.size.0 / 4096,
-            m.huge,
+            m.huge.unwrap_or_default(),
             m.mergeable,
             m.content,
             m.policy

@@ -21,7 +21,7 @@ mod parse;
 use crate::kernel::{KernelVersion, jiffies_to_msecs, msecs_to_jiffies};
 use crate::tiering::mglru::Caps;
 use crate::tiering::mode::Mode;
-use crate::units::NodeId;
+use crate::units::{HUGE_PAGES, NodeId};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -103,6 +103,98 @@ pub enum HugePages {
     Never,
 }
 
+/// Setting of `/sys/kernel/mm/transparent_hugepage/defrag`: what a fault does for a huge page
+/// where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defrag {
+    /// It reclaims and compacts itself.
+    Always,
+    /// It wakes those who do.
+    Defer,
+    /// It wakes them; where a program has asked for huge pages it reclaims itself.
+    DeferMadvise,
+    /// Only where a program has asked for huge pages it reclaims itself.
+    Madvise,
+    /// Nothing.
+    Never,
+}
+
+impl Defrag {
+    const ALL: [Self; 5] =
+        [Self::Always, Self::Defer, Self::DeferMadvise, Self::Madvise, Self::Never];
+    const WORDS: [&'static str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
+
+    /// Whether a fault may reclaim itself, and then also look on other nodes.
+    ///
+    /// * `advised` – the program has asked for huge pages there.
+    ///
+    /// Source: specs/huge-pages.md#fault.
+    pub const fn reclaims(self, advised: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::DeferMadvise | Self::Madvise => advised,
+            Self::Defer | Self::Never => false,
+        }
+    }
+    /// Whether a fault wakes kswapd.
+    ///
+    /// Source: specs/huge-pages.md#fault.
+    pub const fn wakes_kswapd(self, advised: bool) -> bool {
+        match self {
+            Self::Defer => true,
+            Self::DeferMadvise => !advised,
+            Self::Always | Self::Madvise | Self::Never => false,
+        }
+    }
+}
+
+impl HugePages {
+    /// Whether a mapping may have huge pages.
+    ///
+    /// * `advice` – what the program has asked for there: `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`.
+    ///
+    /// Source: specs/huge-pages.md#who.
+    pub const fn allow(self, advice: Option<bool>) -> bool {
+        match (self, advice) {
+            (Self::Never, _) | (_, Some(false)) | (Self::Madvise, None) => false,
+            (Self::Always, _) | (Self::Madvise, Some(true)) => true,
+        }
+    }
+}
+
+/// The knobs of `/sys/kernel/mm/transparent_hugepage/khugepaged/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Khugepaged {
+    /// Whether it reclaims where it finds no room.
+    pub defrag: bool,
+    /// Pages that it looks at before it sleeps.
+    pub pages_to_scan: u32,
+    /// In ms.
+    pub scan_sleep_millisecs: u32,
+    /// In ms; how long it sleeps where there was no huge page.
+    pub alloc_sleep_millisecs: u32,
+    /// Absent pages of 512 that it makes up for.
+    pub max_ptes_none: u32,
+    /// Pages of 512 that it reads from the swap device.
+    pub max_ptes_swap: u32,
+    /// Pages of 512 that others map too.
+    pub max_ptes_shared: u32,
+}
+
+impl Default for Khugepaged {
+    fn default() -> Self {
+        Self {
+            defrag: true,
+            pages_to_scan: 4096,
+            scan_sleep_millisecs: 10_000,
+            alloc_sleep_millisecs: 60_000,
+            max_ptes_none: 511,
+            max_ptes_swap: 64,
+            max_ptes_shared: 256,
+        }
+    }
+}
+
 /// A knob of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Knob {
@@ -132,6 +224,22 @@ pub enum Knob {
     Swappiness,
     /// Transparent huge pages.
     TransparentHugepage,
+    /// What a fault does where there is no huge page.
+    TransparentHugepageDefrag,
+    /// Whether khugepaged reclaims.
+    KhugepagedDefrag,
+    /// How much khugepaged looks at before it sleeps.
+    KhugepagedPagesToScan,
+    /// How long khugepaged sleeps.
+    KhugepagedScanSleepMillisecs,
+    /// How long khugepaged sleeps where there was no huge page.
+    KhugepagedAllocSleepMillisecs,
+    /// Absent pages that khugepaged makes up for.
+    KhugepagedMaxPtesNone,
+    /// Pages that khugepaged reads from the swap device.
+    KhugepagedMaxPtesSwap,
+    /// Pages mapped by others that khugepaged copies.
+    KhugepagedMaxPtesShared,
     /// Generations in the place of active and inactive lists.
     LruGen,
     /// How long the oldest generation has to have lived before it may be reclaimed.
@@ -147,6 +255,8 @@ pub enum Knob {
     /// Share of a node in weighted interleaving.
     InterleaveWeight(NodeId),
 }
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// How the kernel reads what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +277,14 @@ pub enum Handler {
     Caps,
     /// sysfs number of 32 bits.
     Unsigned,
+    /// A decimal number within bounds; whatever else is EINVAL.
+    Decimal(u32, u32),
+    /// 0 or 1, decimal.
+    Flag,
 }
 
 /// The knobs but the weights, with [`Knob::short`] and [`Knob::alias`] of each.
-const NAMES: [(Knob, &str, Option<&str>); 19] = [
+const NAMES: [(Knob, &str, Option<&str>); 27] = [
     (Knob::NumaBalancing, "numa_balancing", None),
     (Knob::ScanDelayMs, "scan_delay_ms", Some("numa_balancing_scan_delay_ms")),
     (Knob::ScanPeriodMinMs, "scan_period_min_ms", Some("numa_balancing_scan_period_min_ms")),
@@ -187,7 +301,31 @@ const NAMES: [(Knob, &str, Option<&str>); 19] = [
     (Knob::MinFreeKbytes, "min_free_kbytes", None),
     (Knob::WatermarkScaleFactor, "watermark_scale_factor", None),
     (Knob::Swappiness, "swappiness", None),
-    (Knob::TransparentHugepage, "transparent_hugepage", None),
+    (Knob::TransparentHugepage, "transparent_hugepage", Some("transparent_hugepage/enabled")),
+    (
+        Knob::TransparentHugepageDefrag,
+        "transparent_hugepage_defrag",
+        Some("transparent_hugepage/defrag"),
+    ),
+    (Knob::KhugepagedDefrag, "khugepaged_defrag", Some("khugepaged/defrag")),
+    (Knob::KhugepagedPagesToScan, "khugepaged_pages_to_scan", Some("khugepaged/pages_to_scan")),
+    (
+        Knob::KhugepagedScanSleepMillisecs,
+        "khugepaged_scan_sleep_millisecs",
+        Some("khugepaged/scan_sleep_millisecs"),
+    ),
+    (
+        Knob::KhugepagedAllocSleepMillisecs,
+        "khugepaged_alloc_sleep_millisecs",
+        Some("khugepaged/alloc_sleep_millisecs"),
+    ),
+    (Knob::KhugepagedMaxPtesNone, "khugepaged_max_ptes_none", Some("khugepaged/max_ptes_none")),
+    (Knob::KhugepagedMaxPtesSwap, "khugepaged_max_ptes_swap", Some("khugepaged/max_ptes_swap")),
+    (
+        Knob::KhugepagedMaxPtesShared,
+        "khugepaged_max_ptes_shared",
+        Some("khugepaged/max_ptes_shared"),
+    ),
     (Knob::LruGen, "lru_gen", Some("lru_gen/enabled")),
     (Knob::LruGenMinTtlMs, "lru_gen_min_ttl_ms", Some("lru_gen/min_ttl_ms")),
     (Knob::SchedSchedstats, "sched_schedstats", None),
@@ -198,8 +336,8 @@ const NAMES: [(Knob, &str, Option<&str>); 19] = [
 
 impl Knob {
     /// All knobs but the weights, of which there is one per node.
-    pub const ALL: [Knob; 19] = {
-        let mut all = [Knob::NumaBalancing; 19];
+    pub const ALL: [Knob; 27] = {
+        let mut all = [Knob::NumaBalancing; 27];
         let mut i = 0;
         while i < all.len() {
             all[i] = NAMES[i].0;
@@ -270,6 +408,23 @@ impl Knob {
             (Self::Swappiness, V3_8 | V4_5 | V4_15) => Handler::IntMinMax(0, 100),
             (Self::Swappiness, _) => Handler::IntMinMax(0, 200),
             (Self::TransparentHugepage, _) => Handler::Words(&["always", "madvise", "never"]),
+            (Self::TransparentHugepageDefrag, V3_8 | V4_5) => {
+                Handler::Words(&["always", "madvise", "never"])
+            }
+            (Self::TransparentHugepageDefrag, _) => Handler::Words(&Defrag::WORDS),
+            (Self::KhugepagedMaxPtesSwap, V3_8 | V4_5)
+            | (Self::KhugepagedMaxPtesShared, V3_8 | V4_5 | V4_15) => return None,
+            (Self::KhugepagedDefrag, _) => Handler::Flag,
+            (Self::KhugepagedPagesToScan, _) => Handler::Decimal(1, u32::MAX),
+            (Self::KhugepagedScanSleepMillisecs | Self::KhugepagedAllocSleepMillisecs, _) => {
+                Handler::Decimal(0, u32::MAX)
+            }
+            (
+                Self::KhugepagedMaxPtesNone
+                | Self::KhugepagedMaxPtesSwap
+                | Self::KhugepagedMaxPtesShared,
+                _,
+            ) => Handler::Decimal(0, HUGE_PAGES as u32 - 1),
             (Self::LruGen | Self::LruGenMinTtlMs, V3_8 | V4_5 | V4_15 | V5_18) => return None,
             (Self::LruGen, _) => Handler::Caps,
             (Self::LruGenMinTtlMs, _) => Handler::Unsigned,
@@ -316,7 +471,17 @@ impl Knob {
             Self::MinFreeKbytes | Self::WatermarkScaleFactor | Self::Swappiness => {
                 format!("/proc/sys/vm/{}", self.short())
             }
-            Self::TransparentHugepage => "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+            Self::TransparentHugepage => format!("{THP}/enabled"),
+            Self::TransparentHugepageDefrag => format!("{THP}/defrag"),
+            Self::KhugepagedDefrag
+            | Self::KhugepagedPagesToScan
+            | Self::KhugepagedScanSleepMillisecs
+            | Self::KhugepagedAllocSleepMillisecs
+            | Self::KhugepagedMaxPtesNone
+            | Self::KhugepagedMaxPtesSwap
+            | Self::KhugepagedMaxPtesShared => {
+                format!("{THP}/{}", self.alias().unwrap_or(self.short()))
+            }
             Self::LruGen => "/sys/kernel/mm/lru_gen/enabled".to_owned(),
             Self::LruGenMinTtlMs => "/sys/kernel/mm/lru_gen/min_ttl_ms".to_owned(),
             Self::InterleaveWeight(n) => {
@@ -405,6 +570,10 @@ pub struct Knobs {
     pub swappiness: u32,
     /// Whether huge pages are used.
     pub transparent_hugepage: HugePages,
+    /// What a fault does where there is no huge page.
+    pub transparent_hugepage_defrag: Defrag,
+    /// khugepaged's.
+    pub khugepaged: Khugepaged,
     /// What of MGLRU is switched on.
     pub lru_gen: Caps,
     /// In ms, a whole number of ticks; 0: whatever its age, the oldest generation may go.
@@ -443,6 +612,12 @@ impl Knobs {
             watermark_scale_factor: 10,
             swappiness: 60,
             transparent_hugepage: HugePages::Always,
+            transparent_hugepage_defrag: if version < KernelVersion::V4_15 {
+                Defrag::Always
+            } else {
+                Defrag::Madvise
+            },
+            khugepaged: Khugepaged::default(),
             lru_gen: Caps::at_boot(version),
             lru_gen_min_ttl_ms: 0,
             sched_schedstats: false,
@@ -510,6 +685,14 @@ impl Knobs {
                 _ => parse_u32(text).map_err(why)?,
             },
             Handler::Unsigned => parse_u32(text).map_err(why)?,
+            Handler::Decimal(low, high) => match parse_u64_decimal(text) {
+                Ok(v) if (u64::from(low)..=u64::from(high)).contains(&v) => v as u32,
+                _ => return Err(why(Errno::Einval)),
+            },
+            Handler::Flag => match parse_u64_decimal(text).map_err(why)? {
+                v @ 0..=1 => v as u32,
+                _ => return Err(why(Errno::Einval)),
+            },
             Handler::Weight if text.is_empty() || text == "\n" => 0,
             Handler::Weight => match parse_u64_auto(text) {
                 Ok(w @ 1..=255) => w as u32,
@@ -549,6 +732,31 @@ impl Knobs {
                 HugePages::Never => "always madvise [never]",
             }
             .to_owned(),
+            Knob::TransparentHugepageDefrag => {
+                let words = if self.version < KernelVersion::V4_15 {
+                    &[Defrag::Always, Defrag::Madvise, Defrag::Never][..]
+                } else {
+                    &Defrag::ALL[..]
+                };
+                let shown = words.iter().map(|w| {
+                    let word = Defrag::WORDS[*w as usize];
+                    if *w == self.transparent_hugepage_defrag {
+                        format!("[{word}]")
+                    } else {
+                        word.to_owned()
+                    }
+                });
+                shown.collect::<Vec<_>>().join(" ")
+            }
+            Knob::KhugepagedDefrag => u32::from(self.khugepaged.defrag).to_string(),
+            Knob::KhugepagedPagesToScan => self.khugepaged.pages_to_scan.to_string(),
+            Knob::KhugepagedScanSleepMillisecs => self.khugepaged.scan_sleep_millisecs.to_string(),
+            Knob::KhugepagedAllocSleepMillisecs => {
+                self.khugepaged.alloc_sleep_millisecs.to_string()
+            }
+            Knob::KhugepagedMaxPtesNone => self.khugepaged.max_ptes_none.to_string(),
+            Knob::KhugepagedMaxPtesSwap => self.khugepaged.max_ptes_swap.to_string(),
+            Knob::KhugepagedMaxPtesShared => self.khugepaged.max_ptes_shared.to_string(),
             Knob::LruGen => format!("0x{:04x}", self.lru_gen.bits()),
             Knob::LruGenMinTtlMs => self.lru_gen_min_ttl_ms.to_string(),
             Knob::SchedSchedstats => u32::from(self.sched_schedstats).to_string(),
@@ -636,6 +844,10 @@ impl Knobs {
                 "allowed is a number from 0 to 4294967295, decimal, 0x hexadecimal or 0 octal"
                     .to_owned()
             }
+            (_, Handler::Decimal(low, high)) => {
+                format!("allowed is a decimal number from {low} to {high}")
+            }
+            (_, Handler::Flag) => "allowed are 0 and 1".to_owned(),
             (_, Handler::Weight) => "allowed are 1 to 255, or nothing for the default".to_owned(),
         }
     }
@@ -672,6 +884,21 @@ impl Knobs {
                     _ => HugePages::Never,
                 }
             }
+            Knob::TransparentHugepageDefrag => {
+                self.transparent_hugepage_defrag = match (v, self.version < KernelVersion::V4_15) {
+                    (0, _) => Defrag::Always,
+                    (1, true) => Defrag::Madvise,
+                    (_, true) => Defrag::Never,
+                    (v, false) => Defrag::ALL[v as usize],
+                }
+            }
+            Knob::KhugepagedDefrag => self.khugepaged.defrag = v != 0,
+            Knob::KhugepagedPagesToScan => self.khugepaged.pages_to_scan = v,
+            Knob::KhugepagedScanSleepMillisecs => self.khugepaged.scan_sleep_millisecs = v,
+            Knob::KhugepagedAllocSleepMillisecs => self.khugepaged.alloc_sleep_millisecs = v,
+            Knob::KhugepagedMaxPtesNone => self.khugepaged.max_ptes_none = v,
+            Knob::KhugepagedMaxPtesSwap => self.khugepaged.max_ptes_swap = v,
+            Knob::KhugepagedMaxPtesShared => self.khugepaged.max_ptes_shared = v,
             Knob::LruGen => self.lru_gen = Caps::from_bits(v),
             // Kept in ticks, rounded up.
             Knob::LruGenMinTtlMs => {

@@ -392,8 +392,8 @@ pub struct Map {
     pub shared: bool,
     /// Mapped without `PROT_WRITE`.
     pub read_only: bool,
-    /// Transparent huge pages for this mapping.
-    pub huge: bool,
+    /// `madvise`: `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`, or none.
+    pub huge: Option<bool>,
     /// What its pages hold after a first touch.
     pub content: Content,
     /// `madvise(MADV_MERGEABLE)` when it is made.
@@ -403,7 +403,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Private, anonymous and writable, in small pages with contents of its own.
+    /// Private, anonymous and writable, with contents of its own; it has asked for nothing.
     pub fn anonymous(name: &str, size: Bytes) -> Self {
         Self { name: name.to_owned(), size, ..Self::default() }
     }

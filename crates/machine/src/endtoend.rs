@@ -24,6 +24,7 @@ mod compare;
 mod text;
 
 pub mod home;
+pub mod huge;
 pub mod lists;
 pub mod sched;
 pub mod slow_start;
@@ -86,8 +87,8 @@ pub struct Program {
     pub cold: u64,
     /// Where both lie at first.
     pub on: At,
-    /// Huge pages, as far as there are any (`madvise`).
-    pub huge: bool,
+    /// What it says of huge pages: `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`, or nothing.
+    pub huge: Option<bool>,
     /// Where it runs.
     pub runs: Runs,
     /// How long it reads.

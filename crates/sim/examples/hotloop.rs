@@ -92,7 +92,9 @@ impl Args {
 
 fn tiering(mode: u64, extra: &[(&str, u64)]) -> Vec<(String, String)> {
     let all = [("numa_balancing", mode), ("demotion_enabled", 1)];
-    all.iter().chain(extra).map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
+    let numbers = all.iter().chain(extra).map(|(k, v)| ((*k).to_owned(), v.to_string()));
+    // What is timed is work on base pages: nobody asks for huge ones.
+    numbers.chain([("transparent_hugepage".to_owned(), "madvise".to_owned())]).collect()
 }
 
 /// Runs until so many accesses have been made in all, `step` of virtual time by `step`.

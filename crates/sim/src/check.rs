@@ -209,6 +209,7 @@ impl Checker {
         );
         let asked = k.stat.get(Item::PgdemoteKswapd)
             + k.stat.get(Item::PgdemoteDirect)
+            + k.stat.get(Item::PgdemoteKhugepaged)
             + k.stat.get(Item::NumaPagesMigrated);
         let asked = asked + k.hotplug.moved;
         let moves: u64 = seen.moved.values().sum();
@@ -266,6 +267,7 @@ fn recount(sim: &Simulation) -> Vec<String> {
     let m = &k.memory;
     let mut c = Count::default();
     let mut found = Vec::new();
+    let mut huge = 0;
     for (b, block) in m.blocks.iter().enumerate() {
         let first = b as u32 * BLOCK;
         let words = &m.words[first as usize..(first + BLOCK) as usize];
@@ -325,8 +327,21 @@ fn recount(sim: &Simulation) -> Vec<String> {
             let head = Word(words[0]);
             let whole = words.iter().all(|&w| Word(w).resident() && Word(w).zone() == head.zone());
             hold!(found, whole, "the huge page of block {b} has parts elsewhere");
+            hold!(found, !block.table, "the huge page of block {b} has a page table too");
+            huge += 1;
+        } else {
+            let used = words.iter().any(|&w| w != 0);
+            hold!(found, block.table || !used, "block {b} has entries and no page table");
         }
     }
+    // Each huge page came by a fault or by khugepaged, and is split or freed once.
+    let came = k.stat.get(Item::ThpFaultAlloc) + k.khugepaged.pages_collapsed;
+    let split = k.stat.get(Item::ThpSplitPmd);
+    hold!(
+        found,
+        huge + split <= came,
+        "{came} huge pages came, {huge} are there, thp_split_pmd {split}"
+    );
     let mut frames = 0;
     m.each_frame(|frame, w, n| {
         frames += 1;
@@ -569,6 +584,8 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
             (Item::PgstealDirect, Item::PgscanDirect),
             (Item::PgdemoteKswapd, Item::PgstealKswapd),
             (Item::PgdemoteDirect, Item::PgstealDirect),
+            (Item::PgstealKhugepaged, Item::PgscanKhugepaged),
+            (Item::PgdemoteKhugepaged, Item::PgstealKhugepaged),
         ] {
             let (a, b) = (k.stat.of(n, steal), k.stat.of(n, scan));
             hold!(found, a <= b, "node place {n}: {} {a} > {} {b}", steal.name(), scan.name());
@@ -581,6 +598,10 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         (Item::NumaHintFaultsLocal, Item::NumaHintFaults),
         (Item::Pgmajfault, Item::Pgfault),
         (Item::Pswpin, Item::Pgmajfault),
+        (Item::ThpMigrationSplit, Item::ThpMigrationFail),
+        (Item::ThpMigrationSplit, Item::ThpSplitPage),
+        (Item::ThpSwpoutFallback, Item::ThpSplitPage),
+        (Item::ThpSplitPage, Item::ThpSplitPmd),
     ] {
         let (a, b) = (get(less), get(more));
         hold!(found, a <= b, "{} {a} > {} {b}", less.name(), more.name());
@@ -605,7 +626,12 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
             up += if was_upper || k.top[to] && !k.top[from] { n } else { 0 };
         }
     }
-    let demoted = get(Item::PgdemoteKswapd) + get(Item::PgdemoteDirect);
+    let (whole, all) = (get(Item::ThpMigrationSuccess), get(Item::PgmigrateSuccess));
+    hold!(found, whole * 512 <= all, "thp_migration_success {whole}, pgmigrate_success {all}");
+    let (made, alloc) = (k.khugepaged.pages_collapsed, get(Item::ThpCollapseAlloc));
+    hold!(found, made <= alloc, "pages_collapsed {made}, thp_collapse_alloc {alloc}");
+    let demoted =
+        get(Item::PgdemoteKswapd) + get(Item::PgdemoteDirect) + get(Item::PgdemoteKhugepaged);
     hold!(found, demoted <= down, "{demoted} demoted, {down} moved to lower tiers");
     let promoted = get(Item::PgpromoteSuccess);
     hold!(found, promoted <= up, "{promoted} promoted, {up} moved to the top tier");

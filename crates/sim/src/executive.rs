@@ -1074,6 +1074,7 @@ impl Simulation {
             || !self.kernel.placed.is_empty()
             || !self.kernel.regrouped.is_empty()
             || self.kernel.merging.calls()
+            || self.kernel.khugepaged.calls()
     }
     /// Wakes the daemons that were called, when what called them is over.
     pub(crate) fn heed(&mut self, when: u64) {
@@ -1087,6 +1088,7 @@ impl Simulation {
             self.heed_placed();
         }
         self.heed_ksmd(when);
+        self.heed_khugepaged(when);
         if self.agent.is_some() {
             self.heed_rings(when);
         }

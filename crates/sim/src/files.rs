@@ -88,6 +88,8 @@ enum File {
     CpuIdle(usize, usize, IdleView),
     /// A file of same-page merging.
     Ksm(KsmFile),
+    /// A counter of khugepaged's.
+    Khugepaged(KhugepagedView),
     /// What merging has of a process.
     KsmProcess(process::Id, ProcessView),
     /// A file of the group of that number.
@@ -116,13 +118,29 @@ impl File {
             Self::CpuOnline(_) | Self::Latencytop | Self::Tracepoint(_) => None,
             // sysfs looks at the mode even for root.
             Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
-            Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::CpuIdle(..) | Self::Ksm(_) => {
-                Some(Errno::Eacces)
-            }
+            Self::Node(..)
+            | Self::Nodes(_)
+            | Self::Tier(_)
+            | Self::CpuIdle(..)
+            | Self::Ksm(_)
+            | Self::Khugepaged(_) => Some(Errno::Eacces),
             Self::NumaMaps(_) | Self::Status(_) | Self::TaskSchedstat(_) | Self::KsmProcess(..) => {
                 Some(Errno::Einval)
             }
         }
+    }
+}
+
+homenode_core::named! {
+    /// What khugepaged has done.
+    ///
+    /// Source: specs/files.md#khugepaged.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum KhugepagedView {
+        /// Huge pages that it has made.
+        PagesCollapsed => "pages_collapsed",
+        /// Rounds over all address spaces.
+        FullScans => "full_scans",
     }
 }
 
@@ -141,6 +159,7 @@ const NODES: &str = "/sys/devices/system/node";
 const BLOCKS: &str = "/sys/devices/system/memory";
 const CPUS: &str = "/sys/devices/system/cpu";
 const CGROUPS: &str = "/sys/fs/cgroup";
+const KHUGEPAGED: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
 
 impl Simulation {
@@ -304,6 +323,9 @@ impl Simulation {
                 }
             }
         }
+        for view in KhugepagedView::ALL {
+            all.insert(format!("{KHUGEPAGED}/{}", view.name()), File::Khugepaged(view));
+        }
         all.extend(ksm::all(version).map(|(path, file)| (path, File::Ksm(file))));
         all
     }
@@ -399,6 +421,14 @@ impl Simulation {
             File::CpuIdle(cpu, state, view) => self.idle_text(cpu, state, view),
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
+            File::Khugepaged(view) => {
+                let k = &self.kernel.khugepaged;
+                let count = match view {
+                    KhugepagedView::PagesCollapsed => k.pages_collapsed,
+                    KhugepagedView::FullScans => k.full_scans,
+                };
+                format!("{count}\n")
+            }
             File::Group(number, file) => self.group_text(number, file),
             File::Latencytop => format!("{}\n", self.sched.q.counters.latencytop),
             File::Tracepoint(which) => self.tracepoint_text(which),

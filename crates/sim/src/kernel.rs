@@ -11,6 +11,8 @@ mod fault;
 mod generations;
 mod hooks;
 pub(crate) mod hotplug;
+mod huge;
+pub(crate) mod khugepaged;
 pub(crate) mod merge;
 mod migrate;
 mod mm;
@@ -31,6 +33,7 @@ use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::{Cost, Prices};
+use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError, Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::numa::weights::Distances;
@@ -66,6 +69,24 @@ impl Ctx {
 pub(crate) enum Reclaimer {
     Kswapd,
     Direct,
+    Khugepaged,
+}
+
+impl Reclaimer {
+    /// Where the pages that it looks at, takes and demotes are counted.
+    ///
+    /// Source: specs/huge-pages.md#khugepaged.
+    fn items(self, version: KernelVersion) -> [Item; 3] {
+        match self {
+            Self::Kswapd => [Item::PgscanKswapd, Item::PgstealKswapd, Item::PgdemoteKswapd],
+            Self::Khugepaged if version >= KernelVersion::V6_12 => {
+                [Item::PgscanKhugepaged, Item::PgstealKhugepaged, Item::PgdemoteKhugepaged]
+            }
+            Self::Khugepaged | Self::Direct => {
+                [Item::PgscanDirect, Item::PgstealDirect, Item::PgdemoteDirect]
+            }
+        }
+    }
 }
 
 /// Why an access can't be served.
@@ -141,6 +162,7 @@ pub(crate) struct Kernel {
     seed_limit: Vec<homenode_core::numa::scan::SeedRateLimit>,
     /// Same-page merging.
     pub(crate) merging: merge::Merging,
+    pub(crate) khugepaged: khugepaged::Khugepaged,
 }
 
 impl Kernel {
@@ -222,6 +244,7 @@ impl Kernel {
             probe: None,
             seed_limit: vec![Default::default(); n],
             merging: merge::Merging::new(machine, knobs.version),
+            khugepaged: khugepaged::Khugepaged::default(),
             knobs,
             inside: hooks::Inside::new(model.admission.hooks()),
             model,
@@ -270,6 +293,7 @@ impl Kernel {
         who: WriteAs,
         now: u64,
     ) -> Result<(), KnobError> {
+        let old = (self.knobs.transparent_hugepage, self.knobs.khugepaged);
         let before = self.knobs.numa_balancing;
         let demoted = self.knobs.demotion_enabled;
         let generations = self.knobs.lru_gen;
@@ -293,6 +317,7 @@ impl Kernel {
             }
         }
         self.marks = marks(&self.memory, &self.knobs, &self.model);
+        self.khugepaged_told(&old);
         Ok(())
     }
 

@@ -127,6 +127,8 @@ pub(crate) struct Block {
     pub(crate) file: bool,
     /// Mapped by one huge page now.
     pub(crate) huge: bool,
+    /// It has a page table, and so no first touch makes a huge page of it.
+    pub(crate) table: bool,
 }
 
 #[derive(Default)]
@@ -363,7 +365,7 @@ impl Memory {
             }
         };
         for (b, &step) in self.blocks[first as usize..].iter_mut().zip(steps) {
-            *b = Block { space: space + 1, step, file, huge: false };
+            *b = Block { space: space + 1, step, file, ..Block::default() };
         }
         Ok(first)
     }
@@ -532,6 +534,10 @@ impl Memory {
     /// Whether an entry (of a huge page: one of its parts) has been accessed.
     pub(crate) fn is_young(&self, page: u32) -> bool {
         self.words[self.entries(page)].iter().any(|&w| Word(w).young())
+    }
+    /// Whether somebody has cleared an item's accessed bit and kept for reclaim that it was set.
+    pub(crate) fn was_young(&self, item: u32) -> bool {
+        !self.kept_young.is_empty() && self.kept_young.contains(&item)
     }
     /// A new page has no past.
     pub(crate) fn forget_young(&mut self, item: u32) {

@@ -874,7 +874,9 @@ impl Player {
                 vmas.iter().filter(|v| v.end <= vpn).map(|v| v.end).max().unwrap_or(0).max(lo);
             let end =
                 vmas.iter().filter(|v| v.start > vpn).map(|v| v.start).min().unwrap_or(hi).min(hi);
-            map(sim, id, start, end - start, [true, true, false], false, false);
+            // How far it reached is not known: nothing says that a huge page fits.
+            let kind = Kind { huge: Some(false), ..kind([true, true, false], false, false) };
+            map(sim, id, start, end - start, kind);
         }
         let space = sim.kernel.space_mut(number);
         let at = space.find(vpn)?;
@@ -893,7 +895,7 @@ impl Player {
             // `map` and `remap` may not make the first pages of a space reappear later.
             Op::Access { .. } => {}
             Op::Map { page, pages, prot, file, shared } => {
-                return map(sim, id, page, pages, prot, file, shared);
+                return map(sim, id, page, pages, kind(prot, file, shared));
             }
             Op::Unmap { page, pages } => sim.kernel.unmap(&mut ctx, space, page, page + pages),
             Op::Discard { page, pages } => sim.kernel.discard(&mut ctx, space, page, page + pages),
@@ -1269,18 +1271,9 @@ fn end(sim: &mut Simulation, by: usize, track: u32) {
     sim.passed.dying.insert(id);
 }
 
-fn map(
-    sim: &mut Simulation,
-    id: usize,
-    page: u64,
-    pages: u64,
-    prot: [bool; 3],
-    file: bool,
-    shared: bool,
-) {
-    let [readable, writable, executable] = prot;
-    let space = sim.tasks[id].space;
-    let kind = Kind {
+/// A recorded mapping: its program has asked for nothing that the recording knows.
+fn kind([readable, writable, executable]: [bool; 3], file: bool, shared: bool) -> Kind {
+    Kind {
         // A private file mapping that may be written is anonymous once it is: the
         // program's data. Those that can't be written share the file's pages.
         file: file && (shared || !writable),
@@ -1289,7 +1282,11 @@ fn map(
         writable,
         executable,
         ..Kind::default()
-    };
+    }
+}
+
+fn map(sim: &mut Simulation, id: usize, page: u64, pages: u64, kind: Kind) {
+    let space = sim.tasks[id].space;
     // Made again in a later round where one still stands, it keeps its pages: see the top.
     if !sim.round_ends.is_empty() && sim.kernel.space(space).is_mapped(page, page + pages) {
         return;

@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_period_th_access_is_a_sample_however_the_bursts_lie() {
-        let blocks = [Block { space: 1, step: 7, file: false, huge: false }; 1];
+        let blocks = [Block { space: 1, step: 7, file: false, huge: false, table: false }; 1];
         let ops: Vec<u32> = (0..PERIOD as u32 * 3).map(|i| i % 512).collect();
         let cut = |sizes: &[usize]| {
             let mut p = Pmu::new(2, 5);

@@ -155,6 +155,8 @@ pub struct Simulation {
     pub(crate) helpers: u32,
     /// Where contents are kept.
     pub(crate) ksmd: Option<KsmdState>,
+    /// khugepaged's task, once there has been work for it.
+    pub(crate) khugepaged: Option<usize>,
 }
 
 impl Simulation {
@@ -240,6 +242,7 @@ impl Simulation {
             writing: Writing::default(),
             helpers: 0,
             ksmd: None,
+            khugepaged: None,
         };
         // The ticks and windows come first of what happens at one time.
         let (tick, window) = (s.timeline.slot(Event::Tick), s.timeline.slot(Event::Window));

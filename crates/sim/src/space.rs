@@ -20,7 +20,8 @@ pub(crate) struct Kind {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) executable: bool,
-    pub(crate) huge: bool,
+    /// `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`, or none.
+    pub(crate) huge: Option<bool>,
     pub(crate) policy: Mempolicy,
     /// What its pages hold after a first touch.
     pub(crate) holds: Holds,
@@ -164,6 +165,8 @@ pub(crate) struct Space {
     pub(crate) mm: u32,
     /// `PR_SET_MEMORY_MERGE`: whatever it maps may be merged.
     pub(crate) merge_any: bool,
+    /// khugepaged has it on its list.
+    pub(crate) khugepaged: bool,
 }
 
 const RECENT: usize = 256;
@@ -183,6 +186,7 @@ impl Space {
             changes: 0,
             mm: u32::MAX,
             merge_any: false,
+            khugepaged: false,
         }
     }
     /// The place in `vmas` of the mapping that holds a virtual page.

@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Kswapd(usize),
     /// The kernel's thread that merges pages.
     Ksmd,
+    /// The kernel's thread that makes huge pages of base pages.
+    Khugepaged,
     /// DAMON's thread, on homenode's behalf.
     Kdamond,
     /// homenode, the daemon.
@@ -33,7 +35,12 @@ impl Kind {
     /// Whether it helps others to observe, to merge, to work: PIDs of programs don't depend on it.
     pub(crate) const fn is_helper(self) -> bool {
         match self {
-            Self::Ksmd | Self::Kdamond | Self::Homenode | Self::Writer | Self::Worker => true,
+            Self::Ksmd
+            | Self::Khugepaged
+            | Self::Kdamond
+            | Self::Homenode
+            | Self::Writer
+            | Self::Worker => true,
             Self::Thread | Self::Replayed | Self::Kswapd(_) => false,
         }
     }

@@ -9,6 +9,7 @@ mod executive;
 mod files;
 mod generations;
 mod hooks;
+mod huge;
 mod idle;
 mod lists;
 mod merge;

@@ -68,6 +68,8 @@ counters! {
     PgdemoteKswapd => "pgdemote_kswapd", pages, Events, V6_12: Nodes;
     /// Demoted by direct reclaim.
     PgdemoteDirect => "pgdemote_direct", pages, Events, V6_12: Nodes;
+    /// Demoted by khugepaged.
+    PgdemoteKhugepaged => "pgdemote_khugepaged", pages, Nowhere, V6_12: Nodes;
     /// Swapped in.
     Pswpin => "pswpin", pages, Events;
     /// Swapped out.
@@ -92,10 +94,14 @@ counters! {
     PgstealKswapd => "pgsteal_kswapd", pages, Events;
     /// Reclaimed by direct reclaim.
     PgstealDirect => "pgsteal_direct", pages, Events;
+    /// Reclaimed by khugepaged; demoted pages count.
+    PgstealKhugepaged => "pgsteal_khugepaged", pages, Nowhere, V6_12: Events;
     /// Inactive pages that kswapd looked at.
     PgscanKswapd => "pgscan_kswapd", pages, Events;
     /// Inactive pages that direct reclaim looked at.
     PgscanDirect => "pgscan_direct", pages, Events;
+    /// Inactive pages that khugepaged looked at.
+    PgscanKhugepaged => "pgscan_khugepaged", pages, Nowhere, V6_12: Events;
     /// Rounds of kswapd.
     Pageoutrun => "pageoutrun", events, Events;
     /// Killed for want of memory.
@@ -114,10 +120,28 @@ counters! {
     PgmigrateSuccess => "pgmigrate_success", pages, Events;
     /// Not moved though somebody tried.
     PgmigrateFail => "pgmigrate_fail", pages, Events;
+    /// Huge pages moved as a whole.
+    ThpMigrationSuccess => "thp_migration_success", events, Nowhere, V6_1: Events;
+    /// Huge pages that could not be moved as a whole.
+    ThpMigrationFail => "thp_migration_fail", events, Nowhere, V6_1: Events;
+    /// Huge pages split so that their base pages can be moved.
+    ThpMigrationSplit => "thp_migration_split", events, Nowhere, V6_1: Events;
     /// Huge pages at first touch.
     ThpFaultAlloc => "thp_fault_alloc", events, Events;
+    /// First touches that found no huge page.
+    ThpFaultFallback => "thp_fault_fallback", events, Events;
+    /// Huge pages that khugepaged allocated.
+    ThpCollapseAlloc => "thp_collapse_alloc", events, Events;
+    /// Huge pages that khugepaged wanted and did not get.
+    ThpCollapseAllocFailed => "thp_collapse_alloc_failed", events, Events;
     /// Huge pages split.
     ThpSplitPage => "thp_split_page", events, Events;
+    /// Huge entries split.
+    ThpSplitPmd => "thp_split_pmd", events, Nowhere, V4_5: Events;
+    /// Huge pages swapped out as a whole.
+    ThpSwpout => "thp_swpout", events, Nowhere, V4_15: Events;
+    /// Huge pages split since the swap device had no room for the whole.
+    ThpSwpoutFallback => "thp_swpout_fallback", events, Nowhere, V4_15: Events;
     /// Merged pages read back from the swap device as copies.
     KsmSwpinCopy => "ksm_swpin_copy", pages, Events;
     /// Merged pages copied because somebody wrote to them.

@@ -9,6 +9,7 @@ use homenode_core::scenario::{AdmissionChoice, Model};
 use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::endtoend::home::{self, comes_home};
+use homenode_machine::endtoend::huge;
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::tiering::{self, s1};
 use homenode_machine::endtoend::{
@@ -92,6 +93,16 @@ fn a_task_comes_home() {
 }
 
 #[test]
+fn huge_pages_are_for_whom_the_knob_says() {
+    for version in VERSIONS {
+        for case in huge::Case::all(NodeId(0)) {
+            let mut stage = twin(&two_nodes(), version, Model::default());
+            fine(&format!("{version}, {}", case.name()), huge::touched(&mut stage, &case));
+        }
+    }
+}
+
+#[test]
 fn a_hot_set_comes_up_where_the_kernel_makes_room() {
     for version in VERSIONS {
         for case in all_tiers() {
@@ -131,6 +142,10 @@ enum Bug {
     LosesPages,
     /// Leaves every task where it is.
     NobodyFollows,
+    /// Makes huge pages whatever its knob says.
+    AlwaysHuge,
+    /// Makes none.
+    NeverHuge,
 }
 
 struct Broken {
@@ -182,6 +197,8 @@ impl KernelStage for Broken {
             Bug::NeverSamples if path.ends_with("/numa_balancing") => "0",
             Bug::AlwaysBalances if path.ends_with("/numa_balancing") => "3",
             Bug::DemotesThoughOff if path.ends_with("/demotion_enabled") => "true",
+            Bug::AlwaysHuge if path.ends_with("/enabled") => "always",
+            Bug::NeverHuge if path.ends_with("/enabled") => "never",
             Bug::NeverDemotes if path.ends_with("/demotion_enabled") => "false",
             _ => text,
         };
@@ -235,6 +252,16 @@ fn a_broken_kernel_is_found() {
     for (bug, ms) in bursts {
         let found = s0(&mut broken(&two_nodes(), bug), &burst(ms));
         println!("s0, {bug:?}: {}", found.expect_err(&format!("s0 does not find {bug:?}")));
+    }
+    for (bug, enabled, advice) in [
+        (Bug::AlwaysHuge, "never", None),
+        (Bug::AlwaysHuge, "madvise", None),
+        (Bug::NeverHuge, "always", None),
+        (Bug::NeverHuge, "madvise", Some(true)),
+    ] {
+        let case = huge::Case { enabled, advice, node: NodeId(0) };
+        let found = huge::touched(&mut broken(&two_nodes(), bug), &case);
+        println!("huge, {bug:?}: {}", found.expect_err(&format!("huge does not find {bug:?}")));
     }
     for bug in [Bug::NobodyFollows, Bug::NeverSamples] {
         let found = comes_home(&mut broken(&two_nodes(), bug), &away());

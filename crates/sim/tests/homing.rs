@@ -35,7 +35,8 @@ fn tied(name: &'static str, cpu: u32, node: usize) -> Task {
 fn file(version: KernelVersion, tasks: &[Task], more: &str) -> String {
     let mut text = format!(
         "name = \"homing\"\nabout = \"a test\"\nmachine = \"m\"\nkernel = \"{version}\"\n[knobs]\n\
-         numa_balancing = 1\nscan_delay_ms = 100\nscan_period_min_ms = 100\n{more}"
+         numa_balancing = 1\nscan_delay_ms = 100\nscan_period_min_ms = 100\n\
+         transparent_hugepage = \"madvise\"\n{more}"
     );
     for t in tasks {
         let freed = if t.freed {

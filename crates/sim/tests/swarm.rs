@@ -105,7 +105,7 @@ fn draw_process(d: &mut Draw, m: &Hardware, i: u64, share: u64) -> Process {
             x.file = d.one_in(4);
             x.shared = d.one_in(5);
             x.read_only = x.file && d.one_in(2);
-            x.huge = d.one_in(3);
+            x.huge = [Some(true), None, None, Some(false)][d.below(4) as usize];
             if d.one_in(3) {
                 x.policy = draw_policy(d, m);
             }
@@ -509,7 +509,7 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
             for m in &mut p.maps {
                 m.policy = Mempolicy::Default;
                 m.size.0 = (m.size.0 / 16).max(4096);
-                m.huge = false;
+                m.huge = None;
             }
             for s in &mut p.steps {
                 match s {

@@ -62,7 +62,7 @@ fn map(name: &str, pages: u64, on: u16) -> Map {
         file: false,
         shared: false,
         read_only: false,
-        huge: false,
+        huge: Some(false),
         content: Content::Own,
         mergeable: false,
         policy: Mempolicy::Preferred(NodeId(on)),

@@ -28,6 +28,12 @@ fn defaults_and_paths() {
 3.8 /proc/sys/vm/min_free_kbytes = auto
 3.8 /proc/sys/vm/swappiness = 60
 3.8 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never
+3.8 /sys/kernel/mm/transparent_hugepage/defrag = [always] madvise never
+3.8 /sys/kernel/mm/transparent_hugepage/khugepaged/defrag = 1
+3.8 /sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan = 4096
+3.8 /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs = 10000
+3.8 /sys/kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs = 60000
+3.8 /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none = 511
 6.12 /proc/sys/kernel/numa_balancing = 1
 6.12 /sys/kernel/debug/sched/numa_balancing/scan_delay_ms = 1000
 6.12 /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms = 1000
@@ -40,6 +46,14 @@ fn defaults_and_paths() {
 6.12 /proc/sys/vm/watermark_scale_factor = 10
 6.12 /proc/sys/vm/swappiness = 60
 6.12 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never
+6.12 /sys/kernel/mm/transparent_hugepage/defrag = always defer defer+madvise [madvise] never
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/defrag = 1
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan = 4096
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs = 10000
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs = 60000
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none = 511
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_swap = 64
+6.12 /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_shared = 256
 6.12 /sys/kernel/mm/lru_gen/enabled = 0x0007
 6.12 /sys/kernel/mm/lru_gen/min_ttl_ms = 0
 6.12 /proc/sys/kernel/sched_schedstats = 0
@@ -222,6 +236,48 @@ fn interleave_weights() {
     }
     k.set("weighted_interleave/node2", "\n").unwrap();
     assert_eq!(k.interleave_weight(NodeId(2)), 1);
+}
+
+// specs/huge-pages.md#who, #fault: knob and advice; what a fault does for a huge page.
+#[test]
+fn huge_pages_are_for_whom_the_knob_says() {
+    let advice = [None, Some(true), Some(false)];
+    let allows = |k: HugePages| advice.map(|a| k.allow(a));
+    assert_eq!(allows(HugePages::Always), [true, true, false]);
+    assert_eq!(allows(HugePages::Madvise), [false, true, false]);
+    assert_eq!(allows(HugePages::Never), [false; 3]);
+    let does = |word: &str| {
+        let mut k = Knobs::new(V6_12);
+        k.set("transparent_hugepage/defrag", word).unwrap();
+        let d = k.transparent_hugepage_defrag;
+        [false, true].map(|advised| (d.reclaims(advised), d.wakes_kswapd(advised)))
+    };
+    assert_eq!(does("always"), [(true, false), (true, false)]);
+    assert_eq!(does("defer"), [(false, true), (false, true)]);
+    assert_eq!(does("defer+madvise"), [(false, true), (true, false)]);
+    assert_eq!(does("madvise"), [(false, false), (true, false)]);
+    assert_eq!(does("never"), [(false, false), (false, false)]);
+    // Before there was deferring.
+    let mut old = Knobs::new(V3_8);
+    assert_eq!(errno(&mut old, "transparent_hugepage/defrag", "defer"), Errno::Einval);
+    old.set("transparent_hugepage/defrag", "madvise").unwrap();
+    assert_eq!(old.get("transparent_hugepage/defrag").unwrap(), "always [madvise] never");
+    assert_eq!(errno(&mut old, "khugepaged/max_ptes_swap", "1"), Errno::Enoent);
+}
+
+// specs/knobs.md#khugepaged: decimal within bounds, everything else is EINVAL.
+#[test]
+fn khugepaged_s_numbers() {
+    let mut k = Knobs::new(V6_12);
+    k.set("khugepaged/pages_to_scan", "+0512\n").unwrap();
+    assert_eq!(k.khugepaged.pages_to_scan, 512);
+    for text in ["0", "0x10", "-1", "4294967296", "99999999999999999999", ""] {
+        assert_eq!(errno(&mut k, "khugepaged_pages_to_scan", text), Errno::Einval, "{text:?}");
+    }
+    assert_eq!(errno(&mut k, "khugepaged/max_ptes_none", "512"), Errno::Einval);
+    k.set("khugepaged/defrag", "0").unwrap();
+    assert_eq!(errno(&mut k, "khugepaged/defrag", "2"), Errno::Einval);
+    assert_eq!(errno(&mut k, "khugepaged/defrag", "99999999999999999999"), Errno::Erange);
 }
 
 // specs/knobs.md#words: a word.

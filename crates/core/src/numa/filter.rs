@@ -10,7 +10,7 @@
 use super::faults::{CpuPid, GroupFaults};
 use crate::kernel::KernelVersion;
 use crate::tiering::mode::Mode;
-use crate::units::{NodeId, Pages};
+use crate::units::NodeId;
 
 /// A decision about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,11 +256,11 @@ pub fn filter_version(version: KernelVersion, hot_page_selection: bool) -> Kerne
 }
 
 /// Whether a page that a hint fault moved is mapped read-only, so that its next write is a
-/// fault: private base pages from 6.12 on.
+/// fault: private pages from 6.12 on, huge ones too.
 ///
 /// Source: specs/numa.md#hint-fault.
-pub fn moves_read_only(version: KernelVersion, nr_pages: Pages, shared: bool) -> bool {
-    version >= KernelVersion::V6_12 && nr_pages.0 == 1 && !shared
+pub fn moves_read_only(version: KernelVersion, shared: bool) -> bool {
+    version >= KernelVersion::V6_12 && !shared
 }
 
 /// Why a page that should move can't be taken off its list, in the order of the tests.

@@ -62,6 +62,13 @@ pub const FACTORS: &[Factor] = &[
     factor("cold_fast", 100, 0, "nobody reads them"),
     factor("filled", 100, 1024, "lists of the CPUs hold pages that count as taken"),
     factor("high_marks", 100, 64, "rounding by zones"),
+    factor("thp_on_node", 100, 2, "other programs may have huge pages too, under always"),
+    factor(
+        "thp_fault_alloc",
+        100,
+        8,
+        "as thp_on_node; a program that begins has a stack and a heap",
+    ),
     factor("walker", 105, 0, "lists of the CPUs hold pages that count as taken"),
     factor("lists_scanned", 130, 0, "the rules alone decide: specs/end-to-end.md#lists"),
     factor("lists_demoted", 130, 0, "as lists_scanned"),

@@ -80,7 +80,7 @@ fn one<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Option<Figures>, Fi
         hot: PAGES,
         cold: 0,
         on: At::Tied(case.memory),
-        huge: false,
+        huge: Some(false),
         runs: Runs::From(case.cpu),
         reads: Reads::For(WHOLE),
     })?;

@@ -126,7 +126,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
             hot: BYSTANDER,
             cold: 0,
             on: At::Bound(case.fast),
-            huge: false,
+            huge: Some(false),
             runs: Runs::Pinned(case.fast),
             reads: Reads::For(ALWAYS),
         })?;
@@ -137,7 +137,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
         hot: pages,
         cold: 0,
         on: At::Anywhere,
-        huge: false,
+        huge: Some(false),
         runs: Runs::Pinned(case.fast),
         reads: Reads::Walks(case.turns()),
     })?;

@@ -153,7 +153,7 @@ pub(super) fn neighbour<S: KernelStage>(
         hot: 0,
         cold: pages,
         on: At::Bound(node),
-        huge,
+        huge: Some(huge),
         runs: Runs::Pinned(node),
         reads: Reads::For(Picos::ZERO),
     })
@@ -187,7 +187,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
         hot: HOT,
         cold: COLD,
         on: At::First(case.slow),
-        huge: case.huge,
+        huge: Some(case.huge),
         runs: Runs::Pinned(case.fast),
         reads: Reads::For(crate::conformance::ALWAYS),
     })?;

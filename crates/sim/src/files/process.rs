@@ -55,7 +55,9 @@ impl Simulation {
                 Kind::Kswapd(node) => Id::Kswapd(node),
                 // Whoever writes to files stands for a shell, which is not simulated.
                 Kind::Writer => continue,
-                Kind::Ksmd | Kind::Kdamond | Kind::Homenode | Kind::Worker => Id::Helper(number),
+                Kind::Ksmd | Kind::Khugepaged | Kind::Kdamond | Kind::Homenode | Kind::Worker => {
+                    Id::Helper(number)
+                }
                 Kind::Thread | Kind::Replayed => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;
@@ -78,6 +80,7 @@ impl Simulation {
             Id::Kswapd(node) => format!("kswapd{}", self.kernel.memory.node_id(node)),
             Id::Helper(_) => match task.kind {
                 Kind::Ksmd => "ksmd".to_owned(),
+                Kind::Khugepaged => "khugepaged".to_owned(),
                 Kind::Kdamond => "kdamond.0".to_owned(),
                 // The kernel tells the CPU and which of its workers it is; H: of high priority.
                 Kind::Worker => {

@@ -66,9 +66,6 @@ impl Simulation {
         lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
         lines.extend(self.item_lines(Listed::Nodes, places));
         // Nothing in the simulated kernel demotes on these grounds.
-        if version >= KernelVersion::V6_12 {
-            lines.push(("pgdemote_khugepaged".to_owned(), 0));
-        }
         if version >= KernelVersion::V7_3 {
             lines.push(("pgdemote_proactive".to_owned(), 0));
         }

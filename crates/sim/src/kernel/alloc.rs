@@ -1,11 +1,11 @@
 //! Where a page comes from: fallback by distance, watermarks, and who is woken
 //! when there is none (specs/tiering.md#allocation).
 
-use super::{Ctx, Kernel};
+use super::{Ctx, Kernel, Reclaimer};
 use crate::vmstat::Item;
 use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::topology::ZoneKind;
-use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
+use homenode_core::units::{NodeId, Pages};
 
 /// The mark that a zone must stay above.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Kernel {
         self.count_taken(zone, n);
         Some(zone)
     }
-    fn count_taken(&mut self, zone: usize, n: u64) {
+    pub(super) fn count_taken(&mut self, zone: usize, n: u64) {
         self.memory.zones[zone].allocated += n;
         let node = self.memory.node_of(zone);
         self.stat.add(node, Item::Pgalloc, n);
@@ -64,7 +64,7 @@ impl Kernel {
     ) -> Option<usize> {
         let mut fruitless = 0;
         while fruitless <= MAX_RECLAIM_RETRIES {
-            let got = self.direct_reclaim(ctx, order);
+            let got = self.direct_reclaim(ctx, order, Reclaimer::Direct);
             fruitless = if got == 0 { fruitless + 1 } else { 0 };
             let zone = order.iter().find_map(|&node| self.take_quietly(node, n, Mark::Min));
             if zone.is_some() {
@@ -74,23 +74,28 @@ impl Kernel {
         None
     }
 
-    /// Allocates `n` pages (1 or a huge page's 512) in one zone: the wanted node
-    /// first, then the others by distance. `None`: no memory, also not by reclaim.
-    pub(super) fn allocate(
-        &mut self,
-        ctx: &mut Ctx,
-        n: u64,
-        wanted: NodeId,
-        only: Option<&[NodeId]>,
-    ) -> Option<usize> {
+    /// Nodes with memory that a policy allows, the wanted one first, then by distance.
+    pub(super) fn nodes_for(&self, wanted: NodeId, only: Option<&[NodeId]>) -> Vec<usize> {
         let start = self.place_of(wanted);
-        let order: Vec<usize> = match only {
+        match only {
             None => self.fallback[start].clone(),
             Some(nodes) => {
                 let allowed = |&p: &usize| nodes.contains(&self.memory.node_id(p));
                 self.fallback[start].iter().copied().filter(allowed).collect()
             }
-        };
+        }
+    }
+
+    /// Allocates a base page: on the wanted node first, then on the others by distance; the
+    /// zone. `None`: no memory, also not by reclaim.
+    pub(super) fn allocate(
+        &mut self,
+        ctx: &mut Ctx,
+        wanted: NodeId,
+        only: Option<&[NodeId]>,
+    ) -> Option<usize> {
+        let n = 1;
+        let order = self.nodes_for(wanted, only);
         // No node of the policy has memory: reclaim would not help.
         if order.is_empty() {
             return None;
@@ -106,19 +111,23 @@ impl Kernel {
             }
             zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Min));
         }
-        // A huge page is not worth reclaiming for: the fault falls back to a base page.
-        if zone.is_none() && n < HUGE_PAGES {
+        if zone.is_none() {
             let taken = self.take_after_reclaim(ctx, n, &order);
             zone = taken.inspect(|&zone| self.count_taken(zone, n));
         }
         let zone = zone?;
+        self.count_allocated(ctx, zone, n, order[0]);
+        Some(zone)
+    }
+    /// Counts an allocation that `start` was wanted for; wakes kswapd where a contender's rules
+    /// say so.
+    pub(super) fn count_allocated(&mut self, ctx: &Ctx, zone: usize, n: u64, start: usize) {
         let node = self.memory.node_of(zone);
         let (free, can_demote) = (self.memory.zones[zone].free, self.wake_facts(node).can_demote);
         if self.inside.rules.wakes_kswapd(Pages(free), &self.marks[zone], can_demote) {
             self.wake_kswapd(node);
         }
         // What is wanted of a node without memory is wanted of the nearest that has some.
-        let start = order[0];
         if node == start {
             self.stat.add(node, Item::NumaHit, n);
         } else {
@@ -127,6 +136,5 @@ impl Kernel {
         }
         let near = if node == ctx.node { Item::NumaLocal } else { Item::NumaOther };
         self.stat.add(node, near, n);
-        Some(zone)
     }
 }

@@ -3,13 +3,13 @@
 use super::{Cost, Ctx, Fatal, Kernel};
 use crate::content::Content;
 use crate::memory::{BLOCK, FRAME_ITEM};
-use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
+use crate::page::{STAMP_UNSET, State, Word, YOUNG};
 use crate::space::{Holds, wanted};
 use crate::vmstat::Item;
 use homenode_core::hooks::{NewPage, PageAt};
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::mglru::Arrives;
-use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
+use homenode_core::units::{NodeId, Pages};
 
 /// Where an entry lies in its address space.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ impl Kernel {
     }
 
     /// The node that the mapping's policy, or the task's, wants for a page.
-    fn wants(&mut self, ctx: &Ctx, at: Place, n: u64) -> (NodeId, Option<Vec<NodeId>>) {
+    pub(super) fn wants(&mut self, ctx: &Ctx, at: Place, n: u64) -> (NodeId, Option<Vec<NodeId>>) {
         let local = self.memory.node_id(ctx.node);
         let own = &self.spaces[at.space].as_ref().expect("placed").vmas[at.vma].kind.policy;
         let (policy, turn) = if *own == Mempolicy::Default && ctx.task != usize::MAX {
@@ -76,8 +76,8 @@ impl Kernel {
         let (node, only) = wanted(policy, local, turn);
         (node, only.map(<[_]>::to_vec))
     }
-    /// Allocates for an entry.
-    fn page_for(&mut self, ctx: &mut Ctx, at: Place, n: u64) -> Option<usize> {
+    /// The node that is asked first, by policies and a contender's rules, and those that may serve.
+    pub(super) fn asked(&mut self, ctx: &Ctx, at: Place, n: u64) -> (NodeId, Option<Vec<NodeId>>) {
         let (mut node, only) = self.wants(ctx, at, n);
         let kind = &self.space(at.space).vmas[at.vma].kind;
         let own = kind.policy == Mempolicy::Default && ctx.task != usize::MAX;
@@ -88,7 +88,12 @@ impl Kernel {
             let new = NewPage { page, file, nr_pages, local: node, below };
             node = self.inside.rules.new_page(&new);
         }
-        self.allocate(ctx, n, node, only.as_deref())
+        (node, only)
+    }
+    /// Allocates for an entry.
+    fn page_for(&mut self, ctx: &mut Ctx, at: Place) -> Option<usize> {
+        let (node, only) = self.asked(ctx, at, 1);
+        self.allocate(ctx, node, only.as_deref())
     }
     /// Puts a new page behind an entry: on the inactive list, as new pages are, or in the
     /// generation that its arrival asks for.
@@ -97,6 +102,7 @@ impl Kernel {
     }
     fn install_as(&mut self, at: Place, page: u32, zone: usize, write: bool, how: Arrives) {
         self.memory.words[page as usize] = Word::mapped(zone, write).0;
+        self.memory.blocks[(page / BLOCK) as usize].table = true;
         self.memory.forget_young(page);
         let node = self.memory.node_of(zone);
         let listed = self.arrival(self.memory.is_file(page), node, how, None);
@@ -117,25 +123,17 @@ impl Kernel {
             // Clean pages of a file wait for a write fault; anonymous ones don't.
             (v.kind.writable, v.kind.file, self.wants_huge(v, at.vpn))
         };
-        if huge {
-            let head = page & !(BLOCK - 1);
-            let range = head as usize..(head + BLOCK) as usize;
-            let empty = self.memory.words[range.clone()].iter().all(|&w| w == 0);
-            if empty && let_huge(self, ctx, at, head) {
-                self.count(ctx, Item::ThpFaultAlloc, 1);
-                ctx.clock += self.prices[Cost::MinorFault]
-                    + (HUGE_PAGES - 1) * self.prices[Cost::PageCopy] / 2;
-                return Ok(());
-            }
+        if huge && self.first_huge(ctx, at, page & !(BLOCK - 1)) {
+            return Ok(());
         }
-        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        let zone = self.page_for(ctx, at).ok_or(Fatal::Oom)?;
         self.install(at, page, zone, writable && (write || !file));
         self.first_content(at, page, 1);
         ctx.clock += self.prices[Cost::MinorFault];
         Ok(())
     }
     /// New pages of a mapping hold what it says.
-    fn first_content(&mut self, at: Place, page: u32, n: u32) {
+    pub(super) fn first_content(&mut self, at: Place, page: u32, n: u32) {
         if self.memory.contents.is_none() {
             return;
         }
@@ -174,7 +172,16 @@ impl Kernel {
             self.memory.unshare(frame);
         }
         let w = Word(self.memory.words[page as usize]).with_write(true);
-        self.memory.words[page as usize] = w.0;
+        let entries = self.memory.entries(page);
+        for w in &mut self.memory.words[entries.clone()] {
+            *w = Word(*w).with_write(true).0;
+        }
+        // Writes to the other parts of a huge page are seen where it matters what they hold.
+        if self.memory.contents.is_some() {
+            for part in entries.map(|p| p as u32).filter(|&p| p != page) {
+                self.memory.set_content(part, self.memory.content(part));
+            }
+        }
         // The page is used on from here by one process: its past is forgotten.
         if !w.shared() {
             self.memory.written(page);
@@ -208,7 +215,7 @@ impl Kernel {
         frame: u32,
         write: bool,
     ) -> Result<bool, Fatal> {
-        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        let zone = self.page_for(ctx, at).ok_or(Fatal::Oom)?;
         // Reclaim on the way may have taken the old page to the swap device.
         let still = Word(self.memory.words[page as usize]);
         if !(still.resident() && still.shared() && still.frame() == frame) {
@@ -226,7 +233,7 @@ impl Kernel {
     }
     /// An entry of the page of zeroes gets a page of its own: zeroed, as at a first touch.
     pub(super) fn zero_to_own(&mut self, ctx: &mut Ctx, at: Place, page: u32) -> Result<(), Fatal> {
-        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        let zone = self.page_for(ctx, at).ok_or(Fatal::Oom)?;
         self.install(at, page, zone, true);
         self.memory.set_content(page, Content::OWN);
         ctx.clock += self.prices[Cost::MinorFault];
@@ -234,7 +241,7 @@ impl Kernel {
     }
 
     /// A page comes back from the swap device, or a dropped page of a file is read.
-    fn swap_in(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<(), Fatal> {
+    pub(super) fn swap_in(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<(), Fatal> {
         let at = self.place(page)?;
         let (readable, writable, file, shared) = {
             let k = &self.space(at.space).vmas[at.vma].kind;
@@ -243,7 +250,7 @@ impl Kernel {
         if write && !writable || !write && !readable {
             return Err(Fatal::Segv);
         }
-        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        let zone = self.page_for(ctx, at).ok_or(Fatal::Oom)?;
         self.count(ctx, Item::Pgfault, 1);
         self.count(ctx, Item::Pgmajfault, 1);
         let left = Word(std::mem::take(&mut self.memory.words[page as usize]));
@@ -265,21 +272,4 @@ impl Kernel {
         ctx.clock += self.prices[Cost::MinorFault] + self.prices[Cost::SwapIn];
         Ok(())
     }
-}
-
-/// Tries to put a huge page behind a block.
-fn let_huge(k: &mut Kernel, ctx: &mut Ctx, at: Place, head: u32) -> bool {
-    let Some(zone) = k.page_for(ctx, at, HUGE_PAGES) else { return false };
-    let range = head as usize..(head + BLOCK) as usize;
-    // Reclaim can't have touched an empty block; nothing else runs meanwhile.
-    k.memory.words[range].fill(Word::mapped(zone, true).with_young(false).0);
-    k.memory.blocks[(head / BLOCK) as usize].huge = true;
-    k.first_content(at, head, BLOCK);
-    k.memory.forget_young(head);
-    let node = k.memory.node_of(zone);
-    let listed = k.arrival(false, node, Arrives::Fault, None);
-    k.memory.enter_list(head, node, listed);
-    k.space_mut(at.space).rss += HUGE_PAGES;
-    debug_assert_eq!(k.memory.words[head as usize] & crate::page::STATE, PRESENT);
-    true
 }

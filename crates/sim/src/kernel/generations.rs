@@ -280,11 +280,11 @@ impl Kernel {
         &mut self,
         ctx: &mut Ctx,
         node: usize,
-        priority: u32,
+        (priority, who): (u32, Reclaimer),
         reclaimed: u64,
     ) -> u64 {
         let goal = (priority, Pages(SWAP_CLUSTER_MAX));
-        let mut pass = self.begin_gen_pass(node, Reclaimer::Direct, goal, reclaimed);
+        let mut pass = self.begin_gen_pass(node, who, goal, reclaimed);
         while self.gen_step(ctx, node, &mut pass, u64::MAX) {}
         pass.reclaimed
     }
@@ -592,10 +592,7 @@ impl Kernel {
                 self.stat.add(node, Item::Pgrefill, n);
             }
         }
-        let scan = match who {
-            Reclaimer::Kswapd => Item::PgscanKswapd,
-            Reclaimer::Direct => Item::PgscanDirect,
-        };
+        let [scan, ..] = who.items(version);
         self.stat.add(node, scan, got.isolated);
         if got.isolated == 0 && !mglru::counts_sorted(full(&got), version) {
             got.seen = 0;
@@ -631,18 +628,23 @@ impl Kernel {
                 }
                 Reference::Cold | Reference::Drop => {
                     let demotes = said == Reference::Cold;
-                    if demotes && self.demote(ctx, item, node, n, pass.who, &mut demotion) {
-                        reclaimed += n;
-                        continue;
+                    let mut left = vec![item];
+                    if demotes {
+                        left = self.demote(ctx, item, node, n, pass.who, &mut demotion);
+                        let stay = self.pages_in(&left);
+                        reclaimed += n - stay;
+                        // What demotion left is looked at once more.
+                        pass.scanned += if self.wake_facts(node).can_demote { stay } else { 0 };
                     }
-                    // What demotion left is looked at once more.
-                    pass.scanned += if demotes && self.wake_facts(node).can_demote { n } else { 0 };
-                    if self.evict(ctx, item, node, flags).is_some() {
-                        reclaimed += 1;
-                    } else {
-                        // What can go nowhere is taken for a page in use.
-                        self.stat.add(node, Item::Pgactivate, n);
-                        kept.push((item, flags, Arrives::Stuck));
+                    for item in self.for_swap(left) {
+                        let n = self.memory.pages_of(item);
+                        if self.evict(ctx, item, node, flags).is_some() {
+                            reclaimed += n;
+                        } else {
+                            // What can go nowhere is taken for a page in use.
+                            self.stat.add(node, Item::Pgactivate, n);
+                            kept.push((item, flags, Arrives::Stuck));
+                        }
                     }
                 }
             }
@@ -652,10 +654,7 @@ impl Kernel {
             self.memory.enter_list(item, node, at);
         }
         pass.reclaimed += reclaimed;
-        let steal = match pass.who {
-            Reclaimer::Kswapd => Item::PgstealKswapd,
-            Reclaimer::Direct => Item::PgstealDirect,
-        };
+        let [_, steal, _] = pass.who.items(self.knobs.version);
         self.stat.add(node, steal, reclaimed);
     }
     /// Tests an isolated page by its mappings, and looks around each that was used.

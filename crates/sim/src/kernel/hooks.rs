@@ -1,6 +1,7 @@
 //! Where the kernel asks its hooks, beside the places in faults and reclaim: who they
 //! are, which page they are told of, and what they are asked at a tick.
 
+use super::huge::Split;
 use super::{Ctx, Kernel};
 use crate::memory::{BLOCK, Memory};
 use crate::ring::{Pmu, SampleSeen};
@@ -54,7 +55,7 @@ impl Kernel {
                 // Unmapped once, and then an entry for each base page is written.
                 ctx.clock +=
                     self.prices[Cost::MigratePage] + HUGE_PAGES * self.prices[Cost::PteMark];
-                self.split(head);
+                self.split(head, Split::Page);
             }
         }
     }

@@ -18,6 +18,7 @@
 //! Source: specs/files.md#blocks, specs/exceptions/memory-offline.md.
 
 use super::alloc::Mark;
+use super::huge::Split;
 use super::migrate::Entries;
 use super::{Cost, Ctx, Kernel, marks};
 use crate::memory::{BLOCK, Memory};
@@ -252,7 +253,7 @@ impl Kernel {
         let n = self.memory.pages_of(item);
         let src = self.memory.node_of(b.zone);
         if self.move_fails() {
-            self.stat.add(src, Item::PgmigrateFail, n);
+            self.not_moved(src, n);
             ctx.clock += self.prices[Cost::MigratePage];
             going.again.push(item);
             return;
@@ -260,7 +261,9 @@ impl Kernel {
         let Some(zone) = self.shelter(ctx, src, n) else {
             if n > 1 {
                 // Its base pages may find room one by one.
-                self.split(item);
+                self.stat.add(src, Item::ThpMigrationFail, 1);
+                self.stat.add(src, Item::ThpMigrationSplit, 1);
+                self.split(item, Split::Page);
                 going.left.extend((item..item + BLOCK).rev());
                 return;
             }

@@ -8,6 +8,7 @@
 
 use super::fault::Place;
 use super::hotplug::Notice;
+use super::huge::Split;
 use super::{BOOT_JIFFIES, Ctx, Fatal, Kernel, TICK};
 use crate::content::{Content, Merged};
 use crate::hot::{CostTable, KINDS};
@@ -550,7 +551,7 @@ impl Memory for Merger<'_> {
     }
     fn split(&mut self, page: Page) {
         if let Some(block) = self.k.huge(page) {
-            self.k.split(block as u32 * BLOCK);
+            self.k.split(block as u32 * BLOCK, Split::Page);
         }
     }
     fn freeze(&mut self, mm: MmId, vpn: Vpn, page: Page) -> Result<Page, Refusal> {

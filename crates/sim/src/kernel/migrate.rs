@@ -4,7 +4,7 @@ use super::alloc::Mark;
 use super::{Cost, Ctx, Kernel};
 use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
-use crate::page::{SHARED, Word};
+use crate::page::Word;
 use crate::space::{Space, Vma};
 use crate::vmstat::Item;
 use homenode_core::scenario::Mempolicy;
@@ -84,12 +84,15 @@ impl Kernel {
             }
             // Its next write is a fault, whether somebody has looked at the page or not.
             if let Entries::Accessible { read_only: true } = entries {
-                self.memory.forbid_write(item);
+                for page in item..item + n as u32 {
+                    self.memory.forbid_write(page);
+                }
             }
         }
         let (src, dst) = (self.memory.node_of(from), self.memory.node_of(zone));
         self.memory.enter_list(item, dst, at);
         self.stat.add(dst, Item::PgmigrateSuccess, n);
+        self.stat.add(dst, Item::ThpMigrationSuccess, u64::from(n > 1));
         self.loads[src].read += n * homenode_core::units::PAGE_SIZE;
         self.loads[dst].written += n * homenode_core::units::PAGE_SIZE;
         self.moved[src][dst] += n;
@@ -106,7 +109,7 @@ impl Kernel {
         }
     }
     /// Writes down, where the run is judged, that an item has moved between two nodes.
-    fn score_move(&mut self, item: u32, n: u64, src: usize, dst: usize) {
+    pub(super) fn score_move(&mut self, item: u32, n: u64, src: usize, dst: usize) {
         if self.score.is_none() || item & FRAME_ITEM != 0 || self.top[src] == self.top[dst] {
             return;
         }
@@ -153,25 +156,14 @@ impl Kernel {
         self.memory.zones[zone].free -= n;
         Some(zone)
     }
+    /// Counts a move that came to nothing.
+    pub(super) fn not_moved(&mut self, node: usize, n: u64) {
+        self.stat.add(node, Item::PgmigrateFail, n);
+        self.stat.add(node, Item::ThpMigrationFail, u64::from(n > 1));
+    }
     /// An injected failure, where the run asks for them.
     pub(super) fn move_fails(&mut self) -> bool {
         self.fail_moves > 0 && self.faults.below(1000) < u64::from(self.fail_moves)
-    }
-
-    /// Splits a huge page into its base pages. Each gets the list of the whole.
-    pub(super) fn split(&mut self, head: u32) {
-        let node = self.memory.node_of(self.memory.word(head).zone());
-        let listed = self.memory.leave_list(head);
-        let w = self.memory.word(head);
-        self.memory.blocks[(head / BLOCK) as usize].huge = false;
-        for page in head..head + BLOCK {
-            debug_assert!(self.memory.words[page as usize] & SHARED == 0);
-            self.memory.set_word(page, self.memory.word(page).with_stamp(w.stamp()));
-            if let Some(at) = listed {
-                self.memory.enter_list(page, node, at);
-            }
-        }
-        self.stat.add(node, Item::ThpSplitPage, 1);
     }
 
     /// Moves the page at `vpn`, as homenode asks for it: only from `from`, not if other
@@ -217,13 +209,13 @@ impl Kernel {
         }
         if self.move_fails() {
             ctx.clock += query;
-            self.stat.add(to, Item::PgmigrateFail, n);
+            self.not_moved(to, n);
             return (covered, Ordered::Busy);
         }
         let Some(zone) = self.take_quietly(to, n, Mark::Min) else {
             ctx.clock += query;
             self.wake_kswapd(to);
-            self.stat.add(to, Item::PgmigrateFail, n);
+            self.not_moved(to, n);
             return (covered, Ordered::NoRoom);
         };
         let at = self.isolated(item, to, false);
@@ -246,13 +238,13 @@ impl Kernel {
         }
         let n = self.memory.pages_of(item);
         if self.move_fails() {
-            self.stat.add(node, Item::PgmigrateFail, n);
+            self.not_moved(node, n);
             return false;
         }
         // The kernel allocates here with reclaim, on this node only.
         let Some(zone) = self.take_quietly(node, n, Mark::Min) else {
             self.wake_kswapd(node);
-            self.stat.add(node, Item::PgmigrateFail, n);
+            self.not_moved(node, n);
             return false;
         };
         let at = self.isolated(item, node, false);

@@ -1,11 +1,11 @@
 //! Mappings: made, given back, copied by fork.
 
+use super::huge::Split;
 use super::{Cost, Ctx, Kernel};
 use crate::memory::{BLOCK, MemoryError};
 use crate::page::{PRESENT, State, Word};
 use crate::space::{Kind, Space, Vma};
 use crate::vmstat::Item;
-use homenode_core::knobs::HugePages;
 use homenode_core::numa::scan::MmScan;
 use homenode_core::numa::window::{PolicyKind, policy_migrates};
 use homenode_core::scenario::Mempolicy;
@@ -70,6 +70,7 @@ impl Kernel {
             policy_migrates,
             hint: 0,
         });
+        self.khugepaged_meets(space, start);
         Ok(())
     }
 
@@ -166,7 +167,7 @@ impl Kernel {
                     }
                 } else {
                     if self.memory.blocks[(page / BLOCK) as usize].huge {
-                        self.split(page & !(BLOCK - 1));
+                        self.split(page & !(BLOCK - 1), Split::Mapping);
                     }
                     let w = Word(self.memory.words[page as usize]);
                     self.memory.leave_list(page);
@@ -193,6 +194,7 @@ impl Kernel {
         // EINVAL where no node of it has memory: what was there stays.
         let Some(policy) = self.settable(policy) else { return };
         let scannable = self.scannable(&policy, task_policy);
+        self.split_at(space, [start, end]);
         let s = self.space_mut(space);
         let range = s.carve(start, end);
         for v in &mut s.vmas[range] {
@@ -212,6 +214,7 @@ impl Kernel {
         exec: bool,
     ) {
         ctx.clock += CALL;
+        self.split_at(space, [start, end]);
         let s = self.space_mut(space);
         let range = s.carve(start, end);
         let mut narrowed = Vec::new();
@@ -265,6 +268,7 @@ impl Kernel {
                 }
                 let to = self.space(child).place(vpn, file).expect("reserved above");
                 ctx.clock += self.prices[Cost::PteScan];
+                self.memory.blocks[(to / BLOCK) as usize].table = true;
                 if w.state() == State::Swapped {
                     // The entry is copied; each side reads a page of its own later.
                     self.memory.words[to as usize] = w.0;
@@ -284,7 +288,7 @@ impl Kernel {
                     continue;
                 }
                 if self.memory.blocks[(from / BLOCK) as usize].huge {
-                    self.split(from & !(BLOCK - 1));
+                    self.split(from & !(BLOCK - 1), Split::Mapping);
                 }
                 let w = Word(self.memory.words[from as usize]);
                 let frame = if w.shared() { w.frame() } else { self.memory.share(from)? };
@@ -300,6 +304,7 @@ impl Kernel {
         c.scan = scan;
         c.turn = turn;
         c.merge_any = merge_any;
+        self.khugepaged_forked(parent, child);
         self.merge_fork(parent, child, zeroes)?;
         Ok(child)
     }
@@ -361,9 +366,10 @@ impl Kernel {
         if w.state() == State::None {
             return;
         }
+        self.memory.blocks[(to / BLOCK) as usize].table = true;
         if w.resident() && !w.shared() {
             if self.memory.blocks[(from / BLOCK) as usize].huge {
-                self.split(from & !(BLOCK - 1));
+                self.split(from & !(BLOCK - 1), Split::Mapping);
             }
             let listed = self.memory.leave_list(from);
             if let Some(c) = &mut self.memory.contents {
@@ -393,6 +399,7 @@ impl Kernel {
     /// the scan (specs/numa.md#fork).
     pub(crate) fn exec_space(&mut self, ctx: &mut Ctx, space: usize) -> Result<(), MemoryError> {
         self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
+        self.khugepaged_leaves(space);
         let now = Self::jiffies(ctx.clock);
         let slow_start = self.model.slow_start;
         self.space_mut(space).scan = MmScan::at_exec(slow_start, now);
@@ -403,14 +410,8 @@ impl Kernel {
     pub(crate) fn drop_space(&mut self, ctx: &mut Ctx, space: usize) {
         self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
         debug_assert_eq!(self.space(space).rss, 0);
+        self.khugepaged_leaves(space);
         self.merge_exit(space);
         self.spaces[space] = None;
-    }
-
-    /// Whether a first touch in this mapping may take a huge page.
-    pub(super) fn wants_huge(&self, v: &Vma, vpn: u64) -> bool {
-        let start = vpn & !(HUGE_PAGES - 1);
-        let allowed = self.knobs.transparent_hugepage != HugePages::Never;
-        allowed && v.kind.huge && !v.kind.file && v.start <= start && start + HUGE_PAGES <= v.end
     }
 }

@@ -459,7 +459,7 @@ impl Kernel {
             .is_err();
             if let Some(zone) = zone.filter(|_| !refused) {
                 if self.move_fails() {
-                    self.stat.add(dst, Item::PgmigrateFail, n);
+                    self.not_moved(dst, n);
                 } else {
                     moved = self.move_here(ctx, item, n, zone, promotion, stamp);
                 }
@@ -534,7 +534,7 @@ impl Kernel {
             watch.promoted(dst, n, free, high);
         }
         let at = self.isolated(item, dst, true);
-        let read_only = moves_read_only(version, Pages(n), item & FRAME_ITEM != 0);
+        let read_only = moves_read_only(version, item & FRAME_ITEM != 0);
         self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only });
         self.count(ctx, Item::NumaPagesMigrated, n);
         if counts_as_promotion(version, promotion, crosses && self.top[dst]) {

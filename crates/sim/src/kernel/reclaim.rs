@@ -4,6 +4,7 @@
 use super::alloc::Mark;
 use super::generations::GenPass;
 use super::hooks::page_at;
+use super::huge::Split;
 use super::migrate::{Demotion, Entries};
 use super::numa::zones_of;
 use super::{Cost, Ctx, Kernel, Reclaimer};
@@ -12,6 +13,7 @@ use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{SWAPPED, Word};
 use crate::vmstat::Item;
 use homenode_core::hooks::InactivePage;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Swap;
 use homenode_core::tiering::mglru::{Arrives, Filters, Flags, Generations, Shadow};
 use homenode_core::tiering::reclaim::{
@@ -19,7 +21,7 @@ use homenode_core::tiering::reclaim::{
     SWAP_CLUSTER_MAX, scan_goal, shares, stays_active, trims_cache,
 };
 use homenode_core::tiering::watermarks::is_balanced;
-use homenode_core::units::Pages;
+use homenode_core::units::{HUGE_PAGES, Pages};
 
 /// A node's kswapd, and what reclaim remembers of the node.
 #[derive(Clone, Debug, Default)]
@@ -204,7 +206,7 @@ impl Kernel {
         });
         let goal = match who {
             Reclaimer::Kswapd => self.kswapd_goal(node),
-            Reclaimer::Direct => Pages(SWAP_CLUSTER_MAX),
+            Reclaimer::Direct | Reclaimer::Khugepaged => Pages(SWAP_CLUSTER_MAX),
         };
         let kswapd = who == Reclaimer::Kswapd;
         let budget = Budget::new(targets, goal, kswapd, priority, self.knobs.version);
@@ -246,7 +248,7 @@ impl Kernel {
         true
     }
     /// Reclaims on behalf of a task that waits for memory; pages reclaimed.
-    pub(super) fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {
+    pub(super) fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize], who: Reclaimer) -> u64 {
         let mut runs = DirectRuns::default();
         let mut found_frozen = false;
         loop {
@@ -255,10 +257,9 @@ impl Kernel {
             for priority in (0..=DEF_PRIORITY).rev() {
                 for &node in order {
                     if self.memory.has_generations() {
-                        reclaimed = self.direct_gen_pass(ctx, node, priority, reclaimed);
+                        reclaimed = self.direct_gen_pass(ctx, node, (priority, who), reclaimed);
                         continue;
                     }
-                    let who = Reclaimer::Direct;
                     let mut pass = self.begin_pass(node, priority, who, runs.forced, true);
                     while self.step(ctx, node, &mut pass) {}
                     reclaimed += pass.reclaimed;
@@ -353,30 +354,36 @@ impl Kernel {
                 Reference::Keep => self.memory.enter_list(item, node, Listed::with(lru, true)),
                 Reference::Cold | Reference::Drop => {
                     let demotes = verdict == Reference::Cold;
-                    if demotes && self.demote(ctx, item, node, n, who, &mut demotion) {
-                        done.reclaimed += n;
-                    } else if let Some(wrote) = self.evict(ctx, item, node, Flags::default()) {
-                        // Of a huge page, one base page: the others are back on the list.
-                        done.reclaimed += 1;
-                        done.written += wrote;
-                    } else {
-                        // What can go nowhere is taken for a page in use.
-                        self.stat.add(node, Item::Pgactivate, n);
-                        self.memory.enter_list(item, node, Listed::with(active, false));
+                    let mut left = vec![item];
+                    if demotes {
+                        left = self.demote(ctx, item, node, n, who, &mut demotion);
+                        done.reclaimed += n - self.pages_in(&left);
+                    }
+                    for item in self.for_swap(left) {
+                        let n = self.memory.pages_of(item);
+                        if let Some(wrote) = self.evict(ctx, item, node, Flags::default()) {
+                            done.reclaimed += n;
+                            done.written += wrote;
+                        } else {
+                            // What can go nowhere is taken for a page in use.
+                            self.stat.add(node, Item::Pgactivate, n);
+                            self.memory.enter_list(item, node, Listed::with(active, false));
+                        }
                     }
                 }
             }
         }
-        let (scan, steal) = match who {
-            Reclaimer::Kswapd => (Item::PgscanKswapd, Item::PgstealKswapd),
-            Reclaimer::Direct => (Item::PgscanDirect, Item::PgstealDirect),
-        };
+        let [scan, steal, _] = who.items(self.knobs.version);
         self.stat.add(node, scan, done.scanned);
         self.stat.add(node, steal, done.reclaimed);
         self.note_cost(node, lru.file(), done.written, done.scanned - done.reclaimed);
         done
     }
-    /// Moves a cold page to a slower node, if demotion is on and there is room.
+    /// Moves a cold page to a slower node, if demotion is on and there is room; what of it is
+    /// left, isolated. A huge page for which there is no room is split, and its base pages are
+    /// tried in turn.
+    ///
+    /// Source: specs/huge-pages.md#demotion.
     pub(super) fn demote(
         &mut self,
         ctx: &mut Ctx,
@@ -385,15 +392,51 @@ impl Kernel {
         n: u64,
         who: Reclaimer,
         batch: &mut Demotion,
-    ) -> bool {
+    ) -> Vec<u32> {
         let off = !self.knobs.demotion_enabled || self.demote_any[node].is_empty();
         if off || batch.no_room {
-            return false;
+            return vec![item];
         }
         if self.move_fails() {
-            self.stat.add(node, Item::PgmigrateFail, n);
-            return false;
+            self.not_moved(node, n);
+            return vec![item];
         }
+        if self.demote_whole(ctx, item, node, n, who, batch) {
+            return Vec::new();
+        }
+        if n == 1 {
+            // A base page ends the batch.
+            self.stat.add(node, Item::PgmigrateFail, 1);
+            batch.no_room = true;
+            return vec![item];
+        }
+        self.stat.add(node, Item::ThpMigrationFail, 1);
+        self.stat.add(node, Item::ThpMigrationSplit, 1);
+        self.split(item, Split::Page);
+        let mut left = Vec::new();
+        let mut parts = item..item + BLOCK;
+        for page in parts.by_ref() {
+            if self.demote_whole(ctx, page, node, 1, who, batch) {
+                continue;
+            }
+            // The rest of them isn't tried either; what else is in the batch is.
+            self.stat.add(node, Item::PgmigrateFail, 1);
+            left.push(page);
+            break;
+        }
+        left.extend(parts);
+        left
+    }
+    /// Moves an isolated item to a slower node as it is; whether there was room.
+    fn demote_whole(
+        &mut self,
+        ctx: &mut Ctx,
+        item: u32,
+        node: usize,
+        n: u64,
+        who: Reclaimer,
+        batch: &mut Demotion,
+    ) -> bool {
         // The preferred targets first: among several one is drawn for each batch.
         let mut target = None;
         let first = self.demote_to[node].len();
@@ -403,6 +446,10 @@ impl Kernel {
         for i in 0..first {
             let to = self.demote_to[node][(draw + i) % first];
             target = target.or_else(|| self.take_quietly(to, n, Mark::Min));
+            // A huge page wakes nobody: the allocation may not.
+            if n > 1 {
+                continue;
+            }
             if target.is_some() {
                 self.wake_below_low(to);
                 break;
@@ -413,12 +460,7 @@ impl Kernel {
             let mut any = 0..self.demote_any[node].len();
             any.find_map(|i| self.take_quietly(self.demote_any[node][i], n, Mark::Min))
         });
-        let Some(zone) = target else {
-            self.stat.add(node, Item::PgmigrateFail, n);
-            // A huge page is split and its parts are tried; a base page ends the batch.
-            batch.no_room = n == 1;
-            return false;
-        };
+        let Some(zone) = target else { return false };
         // A page that changes tier forgets who used it (specs/tiering.md#access-time).
         let stamp = if self.knobs.numa_balancing.tiering() {
             crate::page::STAMP_UNSET
@@ -428,12 +470,31 @@ impl Kernel {
         let (file, to) = (self.memory.is_file(item), self.memory.node_of(zone));
         let at = self.arrival(file, to, Arrives::Demoted, None);
         self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only: false });
-        let counter = match who {
-            Reclaimer::Kswapd => Item::PgdemoteKswapd,
-            Reclaimer::Direct => Item::PgdemoteDirect,
-        };
+        let [.., counter] = who.items(self.knobs.version);
         self.stat.add(node, counter, n);
         true
+    }
+    pub(super) fn pages_in(&self, items: &[u32]) -> u64 {
+        items.iter().map(|&item| self.memory.pages_of(item)).sum()
+    }
+    /// Isolated items as the swap device may take them: a huge page that doesn't fit is split,
+    /// also where there is no device.
+    ///
+    /// Source: specs/huge-pages.md#swap.
+    pub(super) fn for_swap(&mut self, items: Vec<u32>) -> Vec<u32> {
+        let mut parts = Vec::with_capacity(items.len());
+        for item in items {
+            let whole = self.swap_free >= HUGE_PAGES && self.knobs.version >= KernelVersion::V4_15;
+            if self.memory.pages_of(item) == 1 || whole {
+                parts.push(item);
+            } else {
+                let node = self.memory.node_of(self.memory.word(item).zone());
+                self.stat.add(node, Item::ThpSwpoutFallback, 1);
+                self.split(item, Split::Page);
+                parts.extend(item..item + BLOCK);
+            }
+        }
+        parts
     }
     fn wake_below_low(&mut self, node: usize) {
         let low = self.memory.nodes[node]
@@ -457,15 +518,23 @@ impl Kernel {
         if !file && self.swap_free == 0 {
             return None;
         }
-        if self.memory.pages_of(item) > 1 {
-            // Base pages from here on; the others of the huge page go back to the list.
-            let at = self.arrival(false, node, Arrives::Demoted, None);
-            self.memory.enter_list(item, node, at);
-            self.split(item);
-            self.memory.leave_list(item);
-        }
+        let n = self.memory.pages_of(item);
         let written;
-        if item & FRAME_ITEM != 0 {
+        if n > 1 {
+            // Its entries are base entries from here on.
+            let zone = self.memory.word(item).zone();
+            self.memory.blocks[(item / BLOCK) as usize].huge = false;
+            self.memory.blocks[(item / BLOCK) as usize].table = true;
+            self.stat.add(node, Item::ThpSplitPmd, 1);
+            self.stat.add(node, Item::ThpSwpout, 1);
+            self.give(zone, n);
+            let left = self.leaves_behind(node, file, flags, n);
+            for page in item..item + BLOCK {
+                self.gone(page, file, zone, left);
+            }
+            self.memory.forget_young(item);
+            written = n;
+        } else if item & FRAME_ITEM != 0 {
             let frame = item ^ FRAME_ITEM;
             let pages = self.memory.mappers(frame).to_vec();
             if !file && self.swap_free < pages.len() as u64 {
@@ -493,7 +562,7 @@ impl Kernel {
             self.gone(item, file, w.zone(), left);
         }
         if !file {
-            self.stat.add(node, Item::Pswpout, 1);
+            self.stat.add(node, Item::Pswpout, n);
         }
         ctx.clock += written * self.prices[Cost::SwapOut];
         Some(written)

@@ -1,6 +1,7 @@
 //! The kernel's and homenode's own tasks. Everything that they do is an act: others see it.
 
 use super::Program;
+use crate::kernel::khugepaged::Rest;
 use crate::kernel::{Ctx, TICK};
 use crate::load::LINE;
 use crate::sched::Terms;
@@ -8,6 +9,7 @@ use crate::simulation::{KsmdState, Simulation};
 use crate::tasks::{Kind, On, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
+use homenode_core::kernel::msecs_to_jiffies;
 use homenode_core::ksm::Step;
 use std::collections::BTreeMap;
 
@@ -15,6 +17,10 @@ use std::collections::BTreeMap;
 ///
 /// Source: specs/ksm.md#pass.
 const KSMD_NICE: i8 = 5;
+/// khugepaged's nice value.
+///
+/// Source: specs/huge-pages.md#khugepaged.
+const KHUGEPAGED_NICE: i8 = 19;
 /// How long kswapd naps before it looks again and then sleeps until it is woken.
 const RECHECK: u64 = 100_000_000_000;
 
@@ -138,7 +144,49 @@ impl Program for Ksmd {
     }
 }
 
+/// khugepaged: a task of nice 19 that looks at some pages and sleeps.
+struct Khugepaged;
+
+impl Program for Khugepaged {
+    fn act(&mut self, sim: &mut Simulation, id: usize, until: u64) {
+        let mut ctx = sim.daemon_ctx(id);
+        let began = ctx.clock;
+        let rest = sim.kernel.khugepaged_run(&mut ctx, until);
+        sim.kernel.khugepaged.rest = rest;
+        sim.charge(id, ctx.clock - began, Why::System);
+        match rest {
+            Rest::Runs => {}
+            Rest::Idle => sim.block(id, On::Sleep),
+            // The timer ends at a tick.
+            Rest::Naps(ms) => {
+                let ticks = msecs_to_jiffies(ms.into());
+                sim.sleep_until(id, (ctx.clock / TICK + ticks) * TICK);
+            }
+        }
+    }
+}
+
 impl Simulation {
+    /// Wakes khugepaged where there is work for it, or its time to sleep has changed. It begins
+    /// with the first work: a run in which nothing may be huge has no such task.
+    pub(crate) fn heed_khugepaged(&mut self, when: u64) {
+        let called = std::mem::take(&mut self.kernel.khugepaged.called);
+        let wakes = match self.kernel.khugepaged.rest {
+            Rest::Idle => called.work,
+            Rest::Naps(_) => called.sleep,
+            Rest::Runs => false,
+        };
+        if !wakes {
+            return;
+        }
+        let task = match self.khugepaged {
+            Some(task) => task,
+            None => self.start_daemon(Kind::Khugepaged, Box::new(Khugepaged)),
+        };
+        self.khugepaged = Some(task);
+        self.kernel.khugepaged.rest = Rest::Runs;
+        self.wake_at(task, when, By::Kernel);
+    }
     /// A daemon begins; it sleeps at first.
     pub(crate) fn start_daemon(&mut self, kind: Kind, program: Box<dyn Program>) -> usize {
         let places = match kind {
@@ -149,13 +197,24 @@ impl Simulation {
             Kind::Thread
             | Kind::Replayed
             | Kind::Ksmd
+            | Kind::Khugepaged
             | Kind::Kdamond
             | Kind::Homenode
             | Kind::Writer
             | Kind::Worker => Vec::new(),
         };
         let set = self.sched.q.set(&places);
-        let nice = if kind == Kind::Ksmd { KSMD_NICE } else { 0 };
+        let nice = match kind {
+            Kind::Ksmd => KSMD_NICE,
+            Kind::Khugepaged => KHUGEPAGED_NICE,
+            Kind::Kswapd(_)
+            | Kind::Thread
+            | Kind::Replayed
+            | Kind::Kdamond
+            | Kind::Homenode
+            | Kind::Writer
+            | Kind::Worker => 0,
+        };
         let terms = Terms { nice, set, ..Terms::default() };
         let cpu = self.sched.q.sets[set as usize].first();
         let id = self.new_task(kind, usize::MAX, usize::MAX, cpu, &terms, program);

@@ -829,8 +829,9 @@ fn first_filling(
 ) -> Option<Filling> {
     kernel.memory.contents.as_ref()?;
     let space = kernel.space(space);
-    let kind = &space.vmas[space.find(start)?].kind;
-    if !kind.huge || kind.holds == Holds::Own {
+    let vma = &space.vmas[space.find(start)?];
+    let kind = &vma.kind;
+    if !kernel.may_be_huge(vma) || kind.holds == Holds::Own {
         return None;
     }
     // Another thread may have touched the block that its share ends in.

@@ -31,7 +31,7 @@ pub(super) fn kind() -> Kind {
         readable: true,
         writable: true,
         executable: false,
-        huge: false,
+        huge: Some(false),
         policy: Mempolicy::Default,
         holds: Holds::Own,
         mergeable: false,

@@ -118,12 +118,23 @@ fn broken_counters_are_found() {
         (Item::PgdemoteDirect, "1 demoted, 0 moved to lower tiers"),
         (Item::NumaHintFaultsLocal, "numa_hint_faults_local 1 > numa_hint_faults 0"),
         (Item::NumaHugePteUpdates, "numa_huge_pte_updates 1, numa_pte_updates 0"),
+        (Item::ThpSplitPmd, "0 huge pages came, 0 are there, thp_split_pmd 1"),
+        (Item::ThpSplitPage, "thp_split_page 1 > thp_split_pmd 0"),
+        (Item::ThpMigrationSplit, "thp_migration_split 1 > thp_migration_fail 0"),
+        (Item::ThpMigrationSuccess, "thp_migration_success 1, pgmigrate_success 0"),
+        (Item::PgdemoteKhugepaged, "pgdemote_khugepaged 1 > pgsteal_khugepaged 0"),
         (Item::NumaMiss, "numa_miss 1, numa_foreign 0"),
     ] {
         let (mut b, _) = bench();
         b.sim.kernel.stat.add(0, item, 1);
         found(&b, what);
     }
+    let (mut b, _) = bench();
+    b.sim.kernel.khugepaged.pages_collapsed += 1;
+    found(&b, "pages_collapsed 1, thp_collapse_alloc 0");
+    let (mut b, _) = bench();
+    b.sim.kernel.memory.blocks[0].table = false;
+    found(&b, "block 0 has entries and no page table");
     let (mut b, _) = bench();
     b.sim.kernel.hotplug.within += 1;
     found(&b, "0 pages moved inside a node, 1 by hot-remove");

@@ -119,7 +119,7 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 94 files
+        3.8: 102 files
           + /proc/1000/numa_maps
           + /proc/1000/sched
           + /proc/1000/schedstat
@@ -208,26 +208,35 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/pages_volatile
           + /sys/kernel/mm/ksm/run
           + /sys/kernel/mm/ksm/sleep_millisecs
+          + /sys/kernel/mm/transparent_hugepage/defrag
           + /sys/kernel/mm/transparent_hugepage/enabled
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/defrag
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/full_scans
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs
           + /sys/kernel/tracing/events/sched/sched_stat_blocked/enable
           + /sys/kernel/tracing/events/sched/sched_stat_iowait/enable
           + /sys/kernel/tracing/events/sched/sched_stat_runtime/enable
           + /sys/kernel/tracing/events/sched/sched_stat_sleep/enable
           + /sys/kernel/tracing/events/sched/sched_stat_wait/enable
-        4.5: 97 files
+        4.5: 105 files
           - /proc/sys/kernel/numa_balancing_scan_period_reset
           + /proc/sys/kernel/numa_balancing
           + /proc/sys/kernel/sched_migration_cost_ns
           + /proc/sys/kernel/sched_nr_migrate
           + /proc/sys/kernel/sched_schedstats
-        4.15: 103 files
+        4.15: 112 files
           + /proc/sys/vm/watermark_scale_factor
           + /sys/kernel/mm/ksm/max_page_sharing
           + /sys/kernel/mm/ksm/stable_node_chains
           + /sys/kernel/mm/ksm/stable_node_chains_prune_millisecs
           + /sys/kernel/mm/ksm/stable_node_dups
           + /sys/kernel/mm/ksm/use_zero_pages
-        5.18: 104 files
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_swap
+        5.18: 114 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -241,7 +250,8 @@ fn what_each_version_has() {
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_size_mb
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 114 files
+          + /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_shared
+        6.1: 124 files
           + /proc/1000/ksm_merging_pages
           + /proc/1000/ksm_stat
           + /proc/1001/ksm_merging_pages
@@ -252,7 +262,7 @@ fn what_each_version_has() {
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
           + /sys/kernel/mm/lru_gen/enabled
           + /sys/kernel/mm/lru_gen/min_ttl_ms
-        6.12: 127 files
+        6.12: 137 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
           + /sys/kernel/debug/sched/base_slice_ns
@@ -268,7 +278,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/smart_scan
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 127 files
+        7.3: 137 files
     "#]]
     .assert_eq(&out);
 }
@@ -689,16 +699,27 @@ fn counters_by_version() {
           pgmigrate_success
           pgmigrate_fail
           thp_fault_alloc
+          thp_fault_fallback
+          thp_collapse_alloc
+          thp_collapse_alloc_failed
           thp_split_page
           ksm_swpin_copy
         4.5:
+          + thp_split_pmd after thp_split_page
         4.15:
+          + thp_swpout after thp_split_pmd
+          + thp_swpout_fallback after thp_swpout
         5.18:
         6.1:
           + pgpromote_candidate after pgpromote_success
+          + thp_migration_success after pgmigrate_fail
+          + thp_migration_fail after thp_migration_success
+          + thp_migration_split after thp_migration_fail
           + cow_ksm after ksm_swpin_copy
         6.12:
           + pgdemote_khugepaged after pgdemote_direct
+          + pgsteal_khugepaged after pgsteal_direct
+          + pgscan_khugepaged after pgscan_direct
         7.3:
           + pgdemote_proactive after pgdemote_khugepaged
     "#]]
@@ -969,7 +990,7 @@ fn mappings_and_their_nodes() {
     }
     // A mapping that nobody has touched, huge pages, a file, shared memory.
     b.map(8, kind());
-    let huge = b.map(1024, Kind { huge: true, ..kind() });
+    let huge = b.map(1024, Kind { huge: Some(true), ..kind() });
     b.fill(huge, 1);
     let start = b.sim.kernel.space(b.space).above();
     let file = Kind { file: true, ..kind() };
@@ -1131,7 +1152,7 @@ fn agrees(sim: &Simulation) {
 fn busy() -> (Hardware, Scenario) {
     let m = machine(&[dram(4096, 2), cxl(4096)]);
     let mut huge = map("huge", 2048);
-    huge.huge = true;
+    huge.huge = Some(true);
     let access =
         |name: &str, ms| support::access(name, Pattern::Gauss { sd: 200 }, 300, for_ms(ms));
     let a = process(
@@ -1164,8 +1185,9 @@ fn views_agree_with_what_is() {
         agrees(&sim);
         seen.push(sim.list("/proc").expect("it is there").len());
     }
-    // vmstat, zoneinfo, schedstat, sys, two kswapds; up to four programs, in the end none.
-    assert_eq!((seen.iter().max(), seen.last()), (Some(&10), Some(&6)), "{seen:?}");
+    // vmstat, zoneinfo, schedstat, sys, two kswapds, khugepaged; up to four programs, in the
+    // end none.
+    assert_eq!((seen.iter().max(), seen.last()), (Some(&11), Some(&7)), "{seen:?}");
     assert!(sim.vmstat().get(Item::PgpromoteSuccess) > 0);
 }
 

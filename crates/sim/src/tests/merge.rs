@@ -446,7 +446,7 @@ fn only_an_attempt_splits_a_huge_page() {
     s.knobs.clear();
     let mut b = Bench::with(&two_nodes(), s);
     let holds = Holds::Image { image: 0, distinct: 512, base: 0 };
-    let huge = b.map(512, Kind { huge: true, mergeable: true, holds, ..kind() });
+    let huge = b.map(512, Kind { huge: Some(true), mergeable: true, holds, ..kind() });
     b.touch(huge, true).expect("memory is left");
     assert_eq!(b.stat(Item::ThpFaultAlloc), 1);
     pass(&mut b, 2);
@@ -460,7 +460,7 @@ fn only_an_attempt_splits_a_huge_page() {
     assert_eq!((counts(&b)[..3].to_vec(), b.stat(Item::ThpSplitPage)), (vec![1, 1, 511], 1));
     // Two parts of one huge page fail once, which splits it.
     let holds = Holds::Image { image: 1, distinct: 256, base: 0 };
-    let huge = b.map(512, Kind { huge: true, mergeable: true, holds, ..kind() });
+    let huge = b.map(512, Kind { huge: Some(true), mergeable: true, holds, ..kind() });
     b.touch(huge, true).expect("memory is left");
     pass(&mut b, 2);
     assert_eq!(b.stat(Item::ThpSplitPage), 2);
@@ -685,7 +685,7 @@ fn a_step_fills_with_what_it_says_and_costs_a_touch() {
 fn a_first_touch_of_huge_pages_gives_each_page_its_content() {
     let m = two_nodes();
     let content = Content::Image { name: "i".into(), distinct: Some(Pages(100)) };
-    let maps = vec![Map { mergeable: true, huge: true, content, ..map("m", 1024) }];
+    let maps = vec![Map { mergeable: true, huge: Some(true), content, ..map("m", 1024) }];
     let files =
         [("pages_to_scan", "2000"), ("sleep_millisecs", "4"), ("smart_scan", "0"), ("run", "1")];
     let order = homenode_core::scenario::TouchOrder::Scattered;

@@ -145,7 +145,7 @@ fn huge_pages_and_frames_move_too() {
     let mut b = Bench::new(&three(), &[("transparent_hugepage", "always")]);
     let first = b.map(300, on_node(1));
     b.fill(first, 300);
-    let huge = b.map(1024, Kind { huge: true, ..on_node(1) });
+    let huge = b.map(1024, Kind { huge: Some(true), ..on_node(1) });
     b.touch(huge, true).expect("room");
     b.touch(huge + 512, true).expect("room");
     let space = b.space;
@@ -166,7 +166,7 @@ fn a_huge_page_across_the_border_goes_whole() {
     let mut b = Bench::new(&three(), &[("transparent_hugepage", "always")]);
     let small = b.map(900, on_node(1));
     b.fill(small, 900);
-    let huge = b.map(512, Kind { huge: true, ..on_node(1) });
+    let huge = b.map(512, Kind { huge: Some(true), ..on_node(1) });
     b.touch(huge, true).expect("room");
     assert_eq!(b.sim.kernel.stat.get(Item::ThpFaultAlloc), 1);
     assert_eq!(b.set(5, "offline"), Ok(()));

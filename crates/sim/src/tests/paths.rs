@@ -434,7 +434,7 @@ fn weighted_interleave_deals_huge_pages_by_weight() {
     let m = machine(&[dram(16384, 1), cxl(16384)]);
     let mut b = Bench::new(&m, &[]);
     let policy = Mempolicy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
-    let first = b.map(8 * 512, Kind { policy, huge: true, ..kind() });
+    let first = b.map(8 * 512, Kind { policy, huge: Some(true), ..kind() });
     assert_eq!(b.fill(first, 8 * 512), [6 * 512, 2 * 512]);
     assert_eq!(b.stat(Item::ThpFaultAlloc), 8);
     b.check();
@@ -487,7 +487,7 @@ fn move_pages_moves_what_fits() {
 fn a_huge_page_is_one_fault_and_one_member() {
     let m = machine(&[dram(8192, 1)]);
     let mut b = Bench::new(&m, &[LISTS]);
-    let first = b.map(1024 + 100, Kind { huge: true, ..kind() });
+    let first = b.map(1024 + 100, Kind { huge: Some(true), ..kind() });
     b.touch(first + 700, true).expect("there is room");
     assert_eq!(b.stat(Item::Pgfault), 1);
     assert_eq!(b.free(0), 8192 - 512);
@@ -504,15 +504,16 @@ fn a_huge_page_is_one_fault_and_one_member() {
 fn a_huge_page_is_freed_whole_and_split_where_only_a_part_goes() {
     let m = machine(&[dram(8192, 1)]);
     let mut b = Bench::new(&m, &[]);
-    let first = b.map(1024, Kind { huge: true, ..kind() });
+    let first = b.map(1024, Kind { huge: Some(true), ..kind() });
     b.fill(first, 1024);
     let (start, _) = b.last();
     let (space, mut ctx) = (b.space, b.ctx);
     b.sim.kernel.unmap(&mut ctx, space, start, start + 512);
-    assert_eq!((b.free(0), b.stat(Item::ThpSplitPage)), (8192 - 512, 0));
+    assert_eq!((b.free(0), b.stat(Item::ThpSplitPmd)), (8192 - 512, 0));
     b.check();
     b.sim.kernel.unmap(&mut ctx, space, start + 512, start + 600);
-    assert_eq!((b.free(0), b.stat(Item::ThpSplitPage)), (8192 - 512 + 88, 1));
+    assert_eq!((b.free(0), b.stat(Item::ThpSplitPmd)), (8192 - 512 + 88, 1));
+    assert_eq!(b.stat(Item::ThpSplitPage), 0, "only its entry is counted");
     b.check();
 }
 
@@ -520,7 +521,7 @@ fn a_huge_page_is_freed_whole_and_split_where_only_a_part_goes() {
 fn fork_splits_huge_pages() {
     let m = machine(&[dram(8192, 1)]);
     let mut b = Bench::new(&m, &[]);
-    let first = b.map(512, Kind { huge: true, ..kind() });
+    let first = b.map(512, Kind { huge: Some(true), ..kind() });
     b.fill(first, 512);
     let (_, copy) = forked(&mut b, first, false);
     assert_eq!(b.word(first + 5).frame(), b.word(copy + 5).frame());
@@ -534,7 +535,7 @@ fn fork_splits_huge_pages() {
 fn a_huge_page_without_room_below_is_reclaimed_page_by_page() {
     let m = machine(&[dram(2048, 1)]);
     let mut b = swap(&m, 4096, &[]);
-    let first = b.map(4096, Kind { huge: true, ..kind() });
+    let first = b.map(4096, Kind { huge: Some(true), ..kind() });
     b.fill(first, 3000);
     // Whatever was stolen has been written: no page was counted that is still there.
     let stolen = b.stat(Item::PgstealDirect) + b.stat(Item::PgstealKswapd);

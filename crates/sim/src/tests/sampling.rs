@@ -196,7 +196,7 @@ fn mode_1_does_not_promote_into_a_full_node() {
 
 #[test]
 fn a_huge_page_is_marked_and_promoted_whole() {
-    let m = Map { huge: true, policy: Mempolicy::Preferred(NodeId(1)), ..map("m", 2048) };
+    let m = Map { huge: Some(true), policy: Mempolicy::Preferred(NodeId(1)), ..map("m", 2048) };
     let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
     let steps = vec![touch("m"), free, uniform("m", 1000)];
     let mut s = scenario(vec![process("p", &[0], vec![m], steps)]);

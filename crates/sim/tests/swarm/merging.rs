@@ -36,7 +36,7 @@ fn draw_guest(d: &mut Draw, m: &Hardware, i: u64, share: u64) -> Process {
             x.mergeable = !d.one_in(3);
             x.file = d.one_in(12);
             x.shared = d.one_in(12);
-            x.huge = d.one_in(4);
+            x.huge = [Some(true), None, Some(false)][d.below(3) as usize];
             if d.one_in(3) {
                 x.policy = draw_policy(d, m);
             }
@@ -137,7 +137,7 @@ fn world(seed: u64) -> (Hardware, Scenario, Setup) {
         // swapped out; then it goes, and they come back. It goes round its memory several
         // times: a page that many map is passed over at first.
         let mut hog = map("hog", all * d.of(&[10, 12, 14]) / 8);
-        hog.huge = d.one_in(4);
+        hog.huge = d.one_in(4).then_some(true);
         let again = access("hog", Pattern::Sequential, 300, for_ms(d.between(30, 60)));
         let cpu = d.of(&machine.cpus).id.0;
         let mut hog = process("hog", &[cpu], vec![hog], vec![touch("hog"), again]);

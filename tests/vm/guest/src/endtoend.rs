@@ -24,6 +24,7 @@ use homenode_core::scenario::Model;
 use homenode_core::topology::{Cpu, Hardware, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_machine::endtoend::home;
+use homenode_machine::endtoend::huge;
 use homenode_machine::endtoend::lists::{self, lists};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::tiering::{self, s1};
@@ -400,6 +401,21 @@ fn lists_case(asked: &Asked, case: &lists::Case, report: &mut Report) -> Result<
     let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
     report.case(case.name(), case.open(), some(found), some(simulated));
     Ok(tiered)
+}
+
+/// Huge pages as knob and program say.
+pub(crate) fn huge(asked: &Asked) -> TestResult {
+    let node = (0..asked.nodes.len()).find(|&n| !asked.nodes[n].cpus.is_empty());
+    let node = NodeId(node.ok_or_else(|| skip("no node has CPUs"))? as u16);
+    let mut real = Real::new(asked)?;
+    let mut report = Report::default();
+    for case in huge::Case::all(node) {
+        real.tidy()?;
+        let mut twin = twin(&mut real)?;
+        let found = huge::touched(&mut real, &case);
+        report.case(&case.name(), &[], found, huge::touched(&mut twin, &case));
+    }
+    report.outcome()
 }
 
 /// S1: a hot set on the slow node.

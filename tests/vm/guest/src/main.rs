@@ -115,6 +115,11 @@ const TESTS: &[Test] = &[
         "kswapd's active and inactive lists, on this kernel and on the simulated one",
         endtoend::lists_of,
     ),
+    test(
+        "huge-pages",
+        "who gets huge pages at a first touch, on this kernel and on the simulated one",
+        endtoend::huge,
+    ),
     long(test(
         "tiering",
         "S1: a hot set on the slow node, on this kernel and on the simulated one",

@@ -58,6 +58,8 @@ homenode_core::named! {
 
 impl Way {
     fn setup(self, setup: &mut Setup) {
+        // Base pages, of which the registered figures are.
+        setup.knobs = vec![("transparent_hugepage".to_owned(), "madvise".to_owned())];
         let delay = match self {
             Self::Off => {
                 setup.without_balancing = true;
@@ -66,10 +68,10 @@ impl Way {
             Self::Without => "100",
             Self::With => "1000",
         };
-        setup.knobs = vec![
+        setup.knobs.extend([
             ("scan_period_min_ms".to_owned(), "100".to_owned()),
             ("scan_delay_ms".to_owned(), delay.to_owned()),
-        ];
+        ]);
     }
 }
 

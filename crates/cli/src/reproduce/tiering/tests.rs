@@ -144,7 +144,7 @@ fn amounts_shrink_and_rates_stay() {
         Access { map: "map", pattern: NormalIh, write: 200, compute: Picos(64000), mlp: 1, until: Accesses(1179647) }
         Barrier
         Access { map: "map", pattern: NormalIh, write: 200, compute: Picos(64000), mlp: 1, until: Time(Picos(4687500000000)) }
-        [("numa_balancing", "0"), ("demotion_enabled", "true"), ("min_free_kbytes", "1056"), ("scan_size_mb", "10"), ("scan_delay_ms", "15"), ("scan_period_min_ms", "15"), ("scan_period_max_ms", "937"), ("numa_balancing", "2"), ("demotion_enabled", "true")]
+        [("transparent_hugepage", "madvise"), ("numa_balancing", "0"), ("demotion_enabled", "true"), ("min_free_kbytes", "1056"), ("scan_size_mb", "10"), ("scan_delay_ms", "15"), ("scan_period_min_ms", "15"), ("scan_period_max_ms", "937"), ("numa_balancing", "2"), ("demotion_enabled", "true")]
     "#]].assert_eq(&format!(
         "{}\n{}\n{}{:?}\n",
         sizes.join(", "),

@@ -113,7 +113,7 @@ impl<'c> Real<'c> {
                 pages,
                 mergeable: of.mergeable,
                 read_only: of.read_only,
-                huge: of.huge,
+                huge: of.huge == Some(true),
                 shared: of.shared,
             },
         )?;

@@ -50,7 +50,12 @@ pub(super) fn run(case: &MergeCase, version: KernelVersion, huge: bool) -> Resul
         processes: stretched.chain([bystander]).collect(),
         ksm: Vec::new(),
         actions: Vec::new(),
-        knobs: vec![("transparent_hugepage".to_owned(), enabled.to_owned())],
+        knobs: vec![
+            ("transparent_hugepage".to_owned(), enabled.to_owned()),
+            // A slot is longer than a pass: khugepaged, which comes round once in 10 s, would
+            // come round many times and make huge pages again of what merging has split.
+            ("khugepaged_scan_sleep_millisecs".to_owned(), u32::MAX.to_string()),
+        ],
         ..case.scenario.clone()
     };
     let setup = Setup { version, ..Setup::of(&scenario) };

@@ -44,7 +44,12 @@ impl Load {
             program.hot.to_string(),
             program.cold.to_string(),
             on,
-            u8::from(program.huge).to_string(),
+            match program.huge {
+                None => "-",
+                Some(true) => "1",
+                Some(false) => "0",
+            }
+            .to_owned(),
             reads,
             list(first),
             list(later),
@@ -110,7 +115,11 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         Some(("walks", times)) => Reads::Walks(number(times)? as u32),
         _ => anyhow::bail!("how long is {reads:?}?"),
     };
-    let huge = huge == "1";
+    let huge = match huge {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
+    };
     // SAFETY: no memory is involved: a parent that ends takes us along.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     // The parent has a policy of its own, to be left alone by balancing.
@@ -159,13 +168,15 @@ fn run_on(cpus: &str) -> Result<()> {
 }
 
 /// So many pages, touched where they are to be.
-fn stretch(pages: usize, on: At, huge: bool) -> Result<Option<Memory>> {
+fn stretch(pages: usize, on: At, huge: Option<bool>) -> Result<Option<Memory>> {
     if pages == 0 {
         return Ok(None);
     }
     let memory = Memory::reserve(pages).context("no memory")?;
-    let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    memory.advise(advice).context("madvise")?;
+    if let Some(huge) = huge {
+        let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        memory.advise(advice).context("madvise")?;
+    }
     let touch = |page| memory.write_one(page, page as u64);
     if let At::First(node) = on {
         memory.bound(node.index(), touch)?;
