@@ -21,7 +21,7 @@ seed = 1
 [[process]]
 name = "table"
 cpus = "0"
-map = [{{ name = "idle", size = "240 MiB" }}, {{ name = "table", size = "64 MiB" }}]
+map = [{{ name = "idle", size = "240 MiB", huge = false }}, {{ name = "table", size = "64 MiB", huge = false }}]
 step = [
     {{ do = "touch", map = "idle" }},
     {{ do = "touch", map = "table" }},

@@ -103,7 +103,8 @@ impl Kernel {
         self.count_allocated(ctx, zone, HUGE_PAGES, start);
         Some(zone)
     }
-    /// Takes 512 pages of one of some nodes, at their low marks, then at their min.
+    /// Takes 512 pages of one of some nodes, at their low marks, then at their min: any pages,
+    /// specs/exceptions/huge-contiguous.md. What else is left out: specs/huge-pages.md#not.
     pub(super) fn take_huge(&mut self, nodes: &[usize], wakes: bool) -> Option<usize> {
         let low = nodes.iter().find_map(|&p| self.take_from(p, HUGE_PAGES, Mark::Low));
         if low.is_some() {

@@ -480,7 +480,7 @@ impl Kernel {
     /// Isolated items as the swap device may take them: a huge page that doesn't fit is split,
     /// also where there is no device.
     ///
-    /// Source: specs/huge-pages.md#swap.
+    /// Source: specs/huge-pages.md#swap. Where Linux does otherwise: specs/exceptions/huge-reclaim.md.
     pub(super) fn for_swap(&mut self, items: Vec<u32>) -> Vec<u32> {
         let mut parts = Vec::with_capacity(items.len());
         for item in items {
