@@ -4,6 +4,7 @@
 //! medians are compared; the spread is printed beside them. Figures come from
 //! counters and clocks of what ran, never from constants here.
 
+mod decide_speed;
 mod hotloop;
 mod live_peers;
 mod merge;
@@ -75,6 +76,8 @@ enum Bench {
     SchedSpeed,
     /// wake-ups and switches on machines of 8 to 4,096 CPUs, beside the smallest
     SchedScale,
+    /// what homenode's engine takes per observation of 1 GiB to 1 TiB, beside a loop that counts them
+    DecideSpeed,
     /// instructions per wake-up or switch with statistics off, beside code without them
     StatsOffCost,
     /// memory times that the simulator predicts for this machine, beside its own
@@ -133,6 +136,7 @@ impl Bench {
             Self::ReplayThreads => parallel::replay_threads(setting),
             Self::SchedSpeed => sched::speed(setting),
             Self::SchedScale => sched::scale(setting),
+            Self::DecideSpeed => decide_speed::run(setting),
             Self::StatsOffCost => sched::stats_off(setting),
             Self::TruthMem => truth_mem::run(setting),
             Self::SensitivityTiering => sensitivity::tiering(setting),
