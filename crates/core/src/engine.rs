@@ -29,6 +29,7 @@ mod home;
 pub(crate) mod living;
 mod nodes;
 mod open;
+mod place;
 mod plan;
 mod process;
 mod pump;
@@ -45,6 +46,7 @@ use crate::policy::{Ledger, Policy, Stretch};
 use crate::topology;
 use crate::units::{MBps, NodeId, PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
+use estimate::Estimate;
 use living::Living;
 use nodes::Nodes;
 use open::Open;
@@ -223,11 +225,11 @@ impl Engine {
     pub fn stretches(&self, who: Who) -> impl Iterator<Item = Stretch> + '_ {
         let scales = self.settings.scales();
         self.processes.get(&who).into_iter().flat_map(move |p| {
-            let heats = estimate::heats(&p.map, self.now, &scales);
+            let heats = Estimate::default().heats(&p.map, self.now, &scales).to_vec();
             p.map.iter().zip(heats).map(|((span, cell), heat)| Stretch {
                 span,
                 heat,
-                on: cell.place.as_ref().map(|p| p.on.clone()),
+                on: cell.place.as_ref().map(|p| p.on.to_vec()),
             })
         })
     }

@@ -16,10 +16,11 @@
 //! nobody sets it.
 
 use super::Engine;
-use super::estimate::{self, ONE};
-use super::heat::{Cell, Place, Rate};
+use super::estimate::{Estimate, ONE};
+use super::heat::{Cell, Rate};
 use super::home::Elsewhere;
 use super::nodes::saving;
+use super::place::Place;
 use super::plan::{LookPiece, Near, Piece, Plan};
 use super::process::Tracked;
 use crate::policy::order::{Evidence, Reason};
@@ -69,6 +70,8 @@ struct Gathered {
     counted: BTreeSet<Who>,
     /// Of the process that is judged.
     near: Near,
+    /// One after the other, processes share what it is done in.
+    estimate: Estimate,
 }
 
 impl Engine {
@@ -176,9 +179,10 @@ impl Engine {
             return sums;
         }
         let scales = self.settings.scales();
-        let heats = estimate::heats(&p.map, self.now, &scales);
+        let mut estimate = std::mem::take(&mut all.estimate);
+        let heats = estimate.heats(&p.map, self.now, &scales);
         let away = self.may_go_home(p);
-        for ((span, cell), heat) in p.map.iter().zip(heats) {
+        for ((span, cell), &heat) in p.map.iter().zip(heats) {
             if let Some(from) = away {
                 self.elsewhere(from, cell, heat, &mut sums);
             }
@@ -195,6 +199,7 @@ impl Engine {
             }
             self.ledger.judge(stay(Why::OnItsWay), named);
         }
+        all.estimate = estimate;
         sums
     }
 
@@ -281,7 +286,7 @@ impl Engine {
             return stay(Why::Absent);
         }
         let mut verdict = None;
-        for &(on, pages) in &place.on {
+        for &(on, pages) in place.on.iter() {
             let fast = cpu.zip(home);
             let gain = fast.and_then(|(c, to)| Some((to, self.nodes.gain(c, on, to)?)));
             let top = self.nodes.is_top(on);

@@ -66,9 +66,10 @@ fn share(a: u128, b: u128) -> u64 {
 }
 
 /// A stretch that the source has told about.
+#[derive(Clone, Copy, Debug)]
 struct Leaf {
     /// Which of the map's.
-    index: usize,
+    index: u32,
     start: u64,
     end: u64,
     /// It is not cut.
@@ -81,16 +82,19 @@ struct Leaf {
     weight: [u64; 2],
 }
 
-/// A node of the tree, parents before children.
+/// A node of the tree: parents before children, and all of a left half before the right one.
+#[derive(Clone, Copy, Debug)]
 enum Node {
-    /// So much of a leaf.
-    Part { leaf: usize, share: u64 },
-    /// Two halves at a bit of the address: one follows, the other is there.
-    Halves { bit: u32, right: usize },
+    /// A leaf.
+    Whole { leaf: u32 },
+    /// So much of a leaf, less than all.
+    Part { leaf: u32, share: u32 },
+    /// Two halves at a bit of the address.
+    Halves { bit: u32 },
 }
 
 /// What was observed of a node.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Sum {
     /// What it would have if nothing told more.
     prior: u128,
@@ -98,12 +102,50 @@ struct Sum {
     mass: u128,
     /// 1 / observations.
     weight: u64,
-    /// Of halves: the share of the first in the mass and in the prior, where there is any.
-    first: [Option<u64>; 2],
+}
+
+/// How a node's halves share, and how sure that is; there are many of them, so in few bits.
+///
+/// ```text
+/// bit  0        33         66        99      127
+///      │ in the │ in the   │ 1 /     │ class │ 1: of mass and prior one is not told, and
+///      │ mass   │ prior    │ observ. │       │    the first has what stands in the mass
+/// ```
+#[derive(Clone, Copy, Debug)]
+struct Shares(u128);
+
+/// Bits of a share, which may be 1.
+const SHARE: u128 = (1 << 33) - 1;
+
+impl Shares {
+    fn known(first: u64) -> Self {
+        Self(1 << 127 | u128::from(first))
+    }
+    fn judged(mass: u64, prior: u64, weight: u64, class: usize) -> Self {
+        let bits = u128::from(mass) | u128::from(prior) << 33 | u128::from(weight) << 66;
+        Self(bits | (class as u128) << 99)
+    }
+    /// The share of the first, by what halves of each class differ by.
+    fn first(self, spreads: &[Spread]) -> u64 {
+        let bits = |at: u32| ((self.0 >> at) & SHARE) as u64;
+        let mass = bits(0);
+        if self.0 >> 127 == 1 {
+            return mass;
+        }
+        let (prior, weight) = (bits(33), bits(66));
+        let rho = spreads[(self.0 >> 99) as usize].rho;
+        let trust = both(weight, ONE - rho);
+        // Of a single kind only: nothing is left to be shared out.
+        let by = match trust + rho {
+            0 => ONE,
+            all => share(u128::from(trust), u128::from(all)),
+        };
+        both(prior, by) + both(mass, ONE - by)
+    }
 }
 
 /// What halves of one size, with about as many observations, differ by.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Spread {
     /// Beyond chance.
     beyond: i128,
@@ -113,14 +155,33 @@ struct Spread {
     doubt: u128,
     /// The most that it adds to one of them in the mean.
     largest: u64,
+    /// All that as a share, once all halves are in it.
+    rho: u64,
 }
 
 impl Spread {
+    /// Two halves more: the first's shares in the mass and in the prior, 1 / observations of
+    /// each and of both.
+    fn add(&mut self, m: u64, q: u64, halves: [u64; 2], weight: u64) {
+        let d = m.abs_diff(q);
+        let (m2, q2) = (ONE - m, ONE - q);
+        let chance = both(both(both(q2, q2), both(m, m)), halves[0])
+            + both(both(both(q, q), both(m2, m2)), halves[1]);
+        let room = both(q, q2);
+        let more = ONE - weight;
+        self.beyond += i128::from(both(d, d)) - i128::from(chance);
+        self.most += i128::from(both(room, more));
+        let noise = u128::from(both(room, weight));
+        self.doubt += part(2 * noise * noise, more);
+        self.largest = self.largest.max(u64::try_from(part(noise, more)).unwrap_or(ONE));
+    }
+
     /// As a share; what three standard deviations of chance explain does not count: a
     /// decision compares a hundred kinds of blocks, of which two would pass for less.
-    fn share(self) -> u64 {
+    fn settle(&mut self) {
+        self.rho = 0;
         if self.beyond <= 0 {
-            return 0;
+            return;
         }
         let deviation = i128::try_from(self.doubt.isqrt()).unwrap_or(i128::MAX);
         // Of few squares, chance makes a large sum more often than a bell curve has it:
@@ -128,49 +189,150 @@ impl Spread {
         let skew = i128::from(self.largest) * 16 / 3;
         let doubt = deviation.saturating_mul(3).saturating_add(skew);
         let sure = self.beyond.saturating_sub(doubt).max(0);
-        match u128::try_from(self.most) {
-            Ok(most) if most > 0 => share(sure.unsigned_abs(), most),
-            _ => 0,
+        if self.most > 0 {
+            self.rho = share(sure.unsigned_abs(), self.most.unsigned_abs());
         }
     }
 }
 
-/// The heat of each cell of a map now, in the map's order.
-///
-/// Source: specs/engine.md#estimate.
-pub(super) fn heats(map: &HeatMap, now: Picos, scales: &Scales) -> Vec<Rate> {
-    let mut out = Vec::with_capacity(map.len());
-    let mut leaves = Vec::new();
-    for (index, (span, cell)) in map.iter().enumerate() {
-        let heat = scales.averages(cell, now);
-        let pages = cell.place.as_ref().map_or(span.pages().0, |p| p.present());
-        out.push(mean(heat));
-        if cell.told && pages > 0 {
-            let weight = cell.weights(span.pages().0);
-            let (start, end, whole) = (span.start, span.end, cell.whole);
-            leaves.push(Leaf { index, start, end, whole, pages, heat, weight });
+/// Shares heat out, process by process, in the same memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Estimate {
+    leaves: Vec<Leaf>,
+    nodes: Vec<Node>,
+    /// Of nodes, from the last one to the first; nothing of parts.
+    shares: Vec<Shares>,
+    spreads: Vec<Spread>,
+    /// Nodes whose other half, or whose parent, comes next.
+    sums: Vec<Sum>,
+    heat: Vec<u128>,
+    /// Rate · pages of each leaf, by pages and as the averages have it.
+    even: Vec<u128>,
+    long: Vec<u128>,
+    short: Vec<u128>,
+    heats: Vec<Rate>,
+}
+
+impl Estimate {
+    /// The heat of each cell of a map now, in the map's order.
+    ///
+    /// Source: specs/engine.md#estimate.
+    pub(super) fn heats(&mut self, map: &HeatMap, now: Picos, scales: &Scales) -> &[Rate] {
+        self.leaves.clear();
+        self.heats.clear();
+        for (span, cell) in map.iter() {
+            let heat = scales.averages(cell, now);
+            let pages = cell.place.as_ref().map_or(span.pages().0, |p| p.present());
+            if cell.told && pages > 0 {
+                let weight = cell.weights(span.pages().0);
+                let (start, end, whole) = (span.start, span.end, cell.whole);
+                let index = self.heats.len() as u32;
+                self.leaves.push(Leaf { index, start, end, whole, pages, heat, weight });
+            }
+            self.heats.push(mean(heat));
+        }
+        let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) else {
+            return &self.heats;
+        };
+        self.nodes.clear();
+        grow(&self.leaves, 0, first.start, last.end, &mut self.nodes);
+        self.even.clear();
+        self.even.extend(self.leaves.iter().map(|l| u128::from(l.pages) << 32));
+        let [even, mut long, mut short] =
+            [&mut self.even, &mut self.long, &mut self.short].map(std::mem::take);
+        self.spread_out(&even, 1, &mut long);
+        self.spread_out(&long, 0, &mut short);
+        for ((l, short), long) in self.leaves.iter().zip(&short).zip(&long) {
+            let rate = |v: u128| u64::try_from(v / u128::from(l.pages)).unwrap_or(u64::MAX);
+            self.heats[l.index as usize] = mean([rate(*short), rate(*long)]);
+        }
+        (self.even, self.long, self.short) = (even, long, short);
+        &self.heats
+    }
+
+    /// Shares one average's heat out over the leaves, as `prior` has it where it does not
+    /// tell more. Gives rate · pages.
+    fn spread_out(&mut self, prior: &[u128], which: usize, out: &mut Vec<u128>) {
+        let all = self.gather(prior, which);
+        out.clear();
+        out.resize(self.leaves.len(), 0);
+        self.heat.clear();
+        self.heat.push(all);
+        for node in &self.nodes {
+            // Of each node something was put there by its parent.
+            let heat = self.heat.pop().unwrap_or(0);
+            match *node {
+                Node::Whole { leaf } | Node::Part { leaf, .. } => out[leaf as usize] += heat,
+                Node::Halves { .. } => {
+                    let first = self.shares.pop().map_or(0, |s| s.first(&self.spreads));
+                    let left = part(heat, first);
+                    self.heat.push(heat - left);
+                    self.heat.push(left);
+                }
+            }
         }
     }
-    let (Some(first), Some(last)) = (leaves.first(), leaves.last()) else { return out };
-    let mut nodes = Vec::with_capacity(leaves.len() * 2);
-    grow(&leaves, 0, first.start, last.end, &mut nodes);
-    let pages: Vec<u128> = leaves.iter().map(|l| u128::from(l.pages) << 32).collect();
-    let long = spread_out(&leaves, &nodes, &pages, 1);
-    let short = spread_out(&leaves, &nodes, &long, 0);
-    for (i, l) in leaves.iter().enumerate() {
-        let rate = |v: u128| u64::try_from(v / u128::from(l.pages)).unwrap_or(u64::MAX);
-        out[l.index] = mean([rate(short[i]), rate(long[i])]);
+
+    /// Sums over all below each node, what halves of each class differ by, and what all is.
+    fn gather(&mut self, prior: &[u128], which: usize) -> u128 {
+        self.shares.clear();
+        self.sums.clear();
+        self.spreads.clear();
+        self.spreads.resize(64 * CLASSES, Spread::default());
+        // Backwards: a node's halves, the first on top, lie there when it is reached.
+        for i in (0..self.nodes.len()).rev() {
+            let sum = match self.nodes[i] {
+                Node::Whole { leaf } => self.leaf(prior, which, leaf, ONE),
+                Node::Part { leaf, share } => self.leaf(prior, which, leaf, u64::from(share)),
+                Node::Halves { bit } => {
+                    let (Some(a), Some(b)) = (self.sums.pop(), self.sums.pop()) else { return 0 };
+                    self.halves(bit, a, b)
+                }
+            };
+            self.sums.push(sum);
+        }
+        self.spreads.iter_mut().for_each(Spread::settle);
+        self.sums.pop().map_or(0, |s| s.mass)
     }
-    out
+
+    /// So much of a leaf.
+    fn leaf(&self, prior: &[u128], which: usize, leaf: u32, s: u64) -> Sum {
+        let (l, prior) = (&self.leaves[leaf as usize], prior[leaf as usize]);
+        let mass = u128::from(l.heat[which]) * u128::from(l.pages);
+        // Of half a stretch, one observation is twice as much.
+        let weight = share(u128::from(l.weight[which]), u128::from(s.max(1)));
+        Sum { prior: part(prior.min(MOST_MASS), s), mass: part(mass.min(MOST_MASS), s), weight }
+    }
+
+    /// Takes two halves together, and notes how they share.
+    fn halves(&mut self, bit: u32, a: Sum, b: Sum) -> Sum {
+        let (m, q) = (share_of(a.mass, b.mass), share_of(a.prior, b.prior));
+        let weight =
+            m.map_or(ONE, |m| both(both(m, m), a.weight) + both(both(ONE - m, ONE - m), b.weight));
+        let sum = Sum { prior: a.prior + b.prior, mass: a.mass + b.mass, weight: weight.min(ONE) };
+        let shares = match (m, q) {
+            (Some(mass), Some(prior)) => {
+                let class = class(bit, sum.weight);
+                self.spreads[class].add(mass, prior, [a.weight, b.weight], sum.weight);
+                Shares::judged(mass, prior, sum.weight, class)
+            }
+            (m, q) => Shares::known(m.or(q).unwrap_or(0)),
+        };
+        self.shares.push(shares);
+        sum
+    }
 }
 
 /// The tree over `from` to before `to`, which some of the leaves overlap.
-fn grow(leaves: &[Leaf], first: usize, from: u64, to: u64, nodes: &mut Vec<Node>) {
+fn grow(leaves: &[Leaf], first: u32, from: u64, to: u64, nodes: &mut Vec<Node>) {
     let (Some(head), Some(tail)) = (leaves.first(), leaves.last()) else { return };
     let (from, to) = (from.max(head.start), to.min(tail.end));
     if leaves.len() == 1 {
         let part = share(u128::from(to - from), u128::from(head.end - head.start));
-        nodes.push(Node::Part { leaf: first, share: part });
+        nodes.push(match u32::try_from(part) {
+            Ok(share) => Node::Part { leaf: first, share },
+            Err(_) => Node::Whole { leaf: first },
+        });
         return;
     }
     // The highest bit in which the first and the last page differ.
@@ -182,83 +344,16 @@ fn grow(leaves: &[Leaf], first: usize, from: u64, to: u64, nodes: &mut Vec<Node>
         let left = l.start > from && (l.end >= to || middle - l.start <= l.end - middle);
         middle = if left { l.start } else { l.end };
     }
-    let at = nodes.len();
-    nodes.push(Node::Halves { bit, right: 0 });
+    nodes.push(Node::Halves { bit });
     let left = leaves.partition_point(|l| l.start < middle);
     grow(&leaves[..left], first, from, middle, nodes);
-    let right = nodes.len();
     let skip = leaves.partition_point(|l| l.end <= middle);
-    grow(&leaves[skip..], first + skip, middle, to, nodes);
-    nodes[at] = Node::Halves { bit, right };
-}
-
-/// Shares one average's heat out over the leaves, as `prior` has it where it does not
-/// tell more. Gives rate · pages.
-fn spread_out(leaves: &[Leaf], nodes: &[Node], prior: &[u128], which: usize) -> Vec<u128> {
-    let sums = gather(leaves, nodes, prior, which);
-    let spreads = compare(nodes, &sums);
-    let mut out = vec![0; leaves.len()];
-    let mut heat = vec![0; nodes.len()];
-    heat[0] = sums[0].mass;
-    for (i, node) in nodes.iter().enumerate() {
-        match *node {
-            Node::Part { leaf, .. } => out[leaf] += heat[i],
-            Node::Halves { bit, right } => {
-                let to_left = match (sums[i].first[0], sums[i].first[1]) {
-                    (Some(m), Some(q)) => {
-                        let rho = spreads[class(bit, sums[i].weight)];
-                        let trust = part(u128::from(sums[i].weight), ONE - rho);
-                        // Of a single kind only: nothing is left to be shared out.
-                        let by = match trust + u128::from(rho) {
-                            0 => ONE,
-                            all => share(trust, all),
-                        };
-                        both(q, by) + both(m, ONE - by)
-                    }
-                    (m, q) => m.or(q).unwrap_or(0),
-                };
-                heat[i + 1] = part(heat[i], to_left);
-                heat[right] = heat[i] - heat[i + 1];
-            }
-        }
-    }
-    out
+    grow(&leaves[skip..], first + skip as u32, middle, to, nodes);
 }
 
 /// `a` of `a` and `b`.
 fn share_of(a: u128, b: u128) -> Option<u64> {
     (a + b > 0).then(|| share(a, a + b))
-}
-
-/// Sums over all below each node.
-fn gather(leaves: &[Leaf], nodes: &[Node], prior: &[u128], which: usize) -> Vec<Sum> {
-    let mut sums = vec![Sum::default(); nodes.len()];
-    for (i, node) in nodes.iter().enumerate().rev() {
-        sums[i] = match *node {
-            Node::Part { leaf, share: s } => {
-                let l = &leaves[leaf];
-                let mass = u128::from(l.heat[which]) * u128::from(l.pages);
-                // Of half a stretch, one observation is twice as much.
-                let weight = share(u128::from(l.weight[which]), u128::from(s.max(1)));
-                Sum {
-                    prior: part(prior[leaf].min(MOST_MASS), s),
-                    mass: part(mass.min(MOST_MASS), s),
-                    weight,
-                    ..Sum::default()
-                }
-            }
-            Node::Halves { right, .. } => {
-                let (a, b) = (sums[i + 1], sums[right]);
-                let first = [share_of(a.mass, b.mass), share_of(a.prior, b.prior)];
-                let weight = first[0].map_or(ONE, |m| {
-                    both(both(m, m), a.weight) + both(both(ONE - m, ONE - m), b.weight)
-                });
-                let (prior, mass) = (a.prior + b.prior, a.mass + b.mass);
-                Sum { prior, mass, weight: weight.min(ONE), first }
-            }
-        };
-    }
-    sums
 }
 
 /// By the size of a block, and how many observations it has. One observation alone is
@@ -267,29 +362,6 @@ fn gather(leaves: &[Leaf], nodes: &[Node], prior: &[u128], which: usize) -> Vec<
 fn class(bit: u32, weight: u64) -> usize {
     let n = (ONE / weight.max(1)).max(2).ilog2();
     bit as usize * CLASSES + n as usize
-}
-
-/// The spread of each class, as a share.
-fn compare(nodes: &[Node], sums: &[Sum]) -> Vec<u64> {
-    let mut all = vec![Spread::default(); 64 * CLASSES];
-    for (i, node) in nodes.iter().enumerate() {
-        let Node::Halves { bit, right } = *node else { continue };
-        let (a, b) = (sums[i + 1], sums[right]);
-        let [Some(m), Some(q)] = sums[i].first else { continue };
-        let d = m.abs_diff(q);
-        let (m2, q2) = (ONE - m, ONE - q);
-        let chance = both(both(both(q2, q2), both(m, m)), a.weight)
-            + both(both(both(q, q), both(m2, m2)), b.weight);
-        let room = both(q, q2);
-        let more = ONE - sums[i].weight;
-        let s = &mut all[class(bit, sums[i].weight)];
-        s.beyond += i128::from(both(d, d)) - i128::from(chance);
-        s.most += i128::from(both(room, more));
-        let noise = u128::from(both(room, sums[i].weight));
-        s.doubt += part(2 * noise * noise, more);
-        s.largest = s.largest.max(u64::try_from(part(noise, more)).unwrap_or(ONE));
-    }
-    all.into_iter().map(Spread::share).collect()
 }
 
 #[cfg(test)]
@@ -301,6 +373,10 @@ mod tests {
     const SCALES: Scales =
         Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
     const PERIOD: u64 = 10_007;
+
+    fn heats(map: &HeatMap, now: Picos, scales: &Scales) -> Vec<Rate> {
+        Estimate::default().heats(map, now, scales).to_vec()
+    }
 
     fn at(s: u64) -> Picos {
         Picos::from_secs(s)

@@ -13,6 +13,7 @@
 //! grow together again. So the map follows regions that split and merge, and
 //! stays within its limit.
 
+use super::place::Place;
 use crate::policy::span::Span;
 use crate::units::{NodeId, Picos};
 use std::collections::BTreeMap;
@@ -35,16 +36,44 @@ pub(super) fn decay(v: u64, dt: Picos, half: Picos) -> u64 {
     v - narrow(u128::from(v) * u128::from(dt.0 % half) / (2 * u128::from(half)))
 }
 
-/// The average that was `old` when `x` held for `dt` since.
-fn mix(old: u64, x: u64, dt: Picos, half: Picos) -> u64 {
-    if x >= old { x - decay(x - old, dt, half) } else { x + decay(old - x, dt, half) }
+/// What is left of several values after the same time: [`decay`], with one division for all.
+#[derive(Clone, Copy)]
+struct Fall {
+    /// Times that a value has been halved.
+    halved: u32,
+    /// The part of a half-life since, and two half-lives.
+    part: u64,
+    two: u128,
+    /// `part` of `two`, as 2^-64, rounded down.
+    share: u64,
 }
 
-/// The average, and what one observation counts for in it, when `x` held for `dt` since.
-fn blend(old: (u64, u64), x: (u64, u64), dt: Picos, half: Picos) -> (u64, u64) {
-    let new = mix(old.0, x.0, dt, half);
-    let left = decay(old.0, dt, half).min(new);
-    let (from_old, from_x) = (decay(old.1, dt, half), x.1 - decay(x.1, dt, half));
+impl Fall {
+    fn new(dt: Picos, half: Picos) -> Self {
+        let half = half.0.max(1);
+        let (part, two) = (dt.0 % half, 2 * u128::from(half));
+        let halved = u32::try_from(dt.0 / half).unwrap_or(u32::MAX);
+        Self { halved, part, two, share: narrow((u128::from(part) << 64) / two) }
+    }
+    fn left(&self, v: u64) -> u64 {
+        let Some(v) = v.checked_shr(self.halved) else { return 0 };
+        // Less than 1 too small, and so its whole part by 1 at most.
+        let near = (u128::from(v) * u128::from(self.share)) >> 64;
+        let rest = u128::from(v) * u128::from(self.part) - near * self.two;
+        v - narrow(near + u128::from(rest >= self.two))
+    }
+}
+
+/// The average that was `old` when `x` held since.
+fn mix(old: u64, x: u64, fall: &Fall) -> u64 {
+    if x >= old { x - fall.left(x - old) } else { x + fall.left(old - x) }
+}
+
+/// The average, and what one observation counts for in it, when `x` held since.
+fn blend(old: (u64, u64), x: (u64, u64), fall: &Fall) -> (u64, u64) {
+    let new = mix(old.0, x.0, fall);
+    let left = fall.left(old.0).min(new);
+    let (from_old, from_x) = (fall.left(old.1), x.1 - fall.left(x.1));
     (new, weighted((from_old, left), (from_x, new - left)))
 }
 
@@ -84,53 +113,6 @@ pub(crate) fn fault_rate(after: Picos) -> Rate {
 pub(crate) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
     let over = u128::from(pages.max(1)) * u128::from(time.0.max(1));
     narrow(u128::from(milli) * SECOND / over).min(MOST_RATE)
-}
-
-/// Where pages of a stretch are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// When that was so.
-    pub(super) at: Picos,
-    /// Pages by node, rising, none of 0; empty: nothing is there.
-    pub(super) on: Vec<(NodeId, u64)>,
-}
-
-impl Place {
-    pub(super) fn pages_on(&self, node: NodeId) -> u64 {
-        self.on.iter().find(|(n, _)| *n == node).map_or(0, |(_, p)| *p)
-    }
-    /// Pages in memory.
-    pub(super) fn present(&self) -> u64 {
-        self.on.iter().fold(0, |t, (_, p)| t.saturating_add(*p))
-    }
-    /// Another node's pages are added.
-    pub(super) fn add(&mut self, node: NodeId, pages: u64) {
-        if pages == 0 {
-            return;
-        }
-        match self.on.binary_search_by_key(&node, |(n, _)| *n) {
-            Ok(i) => self.on[i].1 = self.on[i].1.saturating_add(pages),
-            Err(i) => self.on.insert(i, (node, pages)),
-        }
-    }
-    /// All that is on `from` is on `to` now.
-    pub(super) fn shift(&mut self, from: NodeId, to: NodeId) {
-        let pages = self.pages_on(from);
-        self.on.retain(|(n, _)| *n != from);
-        self.add(to, pages);
-    }
-    /// The part of `part` of `whole` pages; rounds up where anything is there.
-    fn share(&self, part: u64, whole: u64) -> Self {
-        let scale = |p: u64| {
-            narrow((u128::from(p) * u128::from(part)).div_ceil(u128::from(whole.max(1)))).min(part)
-        };
-        Self { at: self.at, on: self.on.iter().map(|(n, p)| (*n, scale(*p))).collect() }
-    }
-    fn alike(&self, other: &Self) -> bool {
-        self.on.len() == other.on.len()
-            && self.on.len() <= 1
-            && self.on.iter().zip(&other.on).all(|(a, b)| a.0 == b.0)
-    }
 }
 
 /// What accesses to memory that was moved earn.
@@ -296,8 +278,9 @@ impl Scales {
         } else {
             let dt = now.saturating_sub(cell.at).max(least);
             let [short, long] = cell.one;
-            (cell.short, cell.one[0]) = blend((cell.short, short), (x, one), dt, self.short);
-            (cell.long, cell.one[1]) = blend((cell.long, long), (x, one), dt, self.long);
+            let falls = [self.short, self.long].map(|half| Fall::new(dt, half));
+            (cell.short, cell.one[0]) = blend((cell.short, short), (x, one), &falls[0]);
+            (cell.long, cell.one[1]) = blend((cell.long, long), (x, one), &falls[1]);
         }
         cell.at = now;
     }
@@ -343,6 +326,11 @@ impl HeatMap {
     pub(super) fn paint(&mut self, span: Span, now: Picos, f: impl FnMut(&mut Cell)) {
         if span.start >= span.end {
             return;
+        }
+        let mut f = f;
+        // What is told again has its borders already.
+        if let Some(c) = self.cells.get_mut(&span.start).filter(|c| c.end == span.end) {
+            return f(c);
         }
         self.cut(span.start);
         self.cut(span.end);
@@ -395,18 +383,23 @@ impl HeatMap {
     pub(super) fn at_page(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<&mut Cell> {
         let start = vpn & !(grain - 1);
         let end = start.checked_add(grain)?;
-        let inside = self.cells.range(..=vpn).next_back().filter(|(_, c)| c.end > vpn);
-        let span = match inside {
-            Some((&s, c)) if c.end - s <= grain => Span { start: s, end: c.end },
-            Some((&s, c)) => Span { start: s.max(start), end: c.end.min(end) },
-            None => {
-                let before = self.cells.range(..=vpn).next_back().map_or(0, |(_, c)| c.end);
-                let after = self.cells.range(vpn..).next().map_or(end, |(s, _)| *s);
-                Span { start: start.max(before), end: end.min(after) }
-            }
+        let before = self.cells.range(..=vpn).next_back().map(|(&s, c)| (s, c.end));
+        let Some((s, e)) = before.filter(|(_, e)| *e > vpn) else {
+            let from = start.max(before.map_or(0, |(_, e)| e));
+            let to = self.cells.range(vpn..).next().map_or(end, |(s, _)| end.min(*s));
+            return Some(self.cells.entry(from).or_insert_with(|| Cell::new(to, now)));
         };
-        self.paint(span, now, |_| ());
-        self.cells.get_mut(&span.start)
+        let mut from = s;
+        if e - s > grain {
+            if s < start {
+                self.cut(start);
+                from = start;
+            }
+            if end < e {
+                self.cut(end);
+            }
+        }
+        self.cells.get_mut(&from)
     }
 
     /// Closes a window of samples, which began at `since`: silence counts as no access, and
@@ -472,23 +465,22 @@ impl HeatMap {
         let old = t.long.0.saturating_mul(10);
         // What was observed before that counts a quarter: where it was is not kept apart.
         let quiet = Picos(now.0.saturating_sub(t.long.0.saturating_mul(2)));
-        self.cells.retain(|_, c| {
+        self.merge(3, false, quiet, |c| {
             c.earns = c.earns.filter(|e| now <= e.until);
             let silent = now.saturating_sub(c.at);
             c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
         });
-        self.merge(3, false, quiet);
         // An eighth, a quarter, a half of the hotter one; then anything, in pairs.
         for tolerance in [2, 1] {
             if self.cells.len() <= limit {
                 return false;
             }
-            self.merge(tolerance, false, quiet);
+            self.merge(tolerance, false, quiet, |_| true);
         }
         let coarse = self.cells.len() > limit;
         while self.cells.len() > limit.max(1) {
             let before = self.cells.len();
-            self.merge(0, true, quiet);
+            self.merge(0, true, quiet, |_| true);
             if self.cells.len() == before {
                 self.drop_coldest(limit, now, t);
                 break;
@@ -509,23 +501,46 @@ impl HeatMap {
     }
 
     /// One pass over neighbours whose heat differs by at most a 2^`shift`-th, or which were not
-    /// observed since `quiet`.
-    fn merge(&mut self, shift: u32, pairs: bool, quiet: Picos) {
-        let mut out: Vec<(u64, Cell)> = Vec::with_capacity(self.cells.len());
-        let mut free = true;
-        for (start, cell) in std::mem::take(&mut self.cells) {
-            if let Some((s, last)) = out.last_mut() {
-                if last.end == start && free && (pairs || alike(last, &cell, shift, quiet)) {
-                    absorb(*s, last, start, cell);
+    /// observed since `quiet`; those that are not worth keeping are forgotten on the way.
+    fn merge(
+        &mut self,
+        shift: u32,
+        pairs: bool,
+        quiet: Picos,
+        mut keep: impl FnMut(&mut Cell) -> bool,
+    ) {
+        let mut last: Option<(u64, &mut Cell)> = None;
+        let (mut free, mut gone) = (true, 0);
+        for (&start, cell) in &mut self.cells {
+            // A cell that was taken out ends at 0, where none can end.
+            if !keep(cell) {
+                *cell = Cell::default();
+                gone += 1;
+                continue;
+            }
+            match &mut last {
+                Some((s, before))
+                    if before.end == start
+                        && free
+                        && (pairs || alike(before, cell, shift, quiet)) =>
+                {
+                    absorb(*s, before, start, std::mem::take(cell));
                     free = !pairs;
-                    continue;
+                    gone += 1;
+                }
+                _ => {
+                    free = true;
+                    last = Some((start, cell));
                 }
             }
-            free = true;
-            out.push((start, cell));
         }
-        // Sorted already: the map is built without comparing again.
-        self.cells = out.into_iter().collect();
+        // One by one where few go; else the map is built anew, without comparing again.
+        if gone > self.cells.len() / 4 {
+            let all = std::mem::take(&mut self.cells);
+            self.cells = all.into_iter().filter(|(_, c)| c.end > 0).collect();
+        } else if gone > 0 {
+            self.cells.retain(|_, c| c.end > 0);
+        }
     }
 }
 
@@ -596,13 +611,15 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::place::Nodes;
+    use crate::splitmix::SplitMix;
 
     const SCALES: Scales =
         Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
 
     fn show(map: &HeatMap, now: Picos) -> String {
         let part = |(s, c): (Span, &Cell)| {
-            let on = c.place.iter().flat_map(|p| &p.on).map(|(n, p)| format!(" {p} on {n}"));
+            let on = c.place.iter().flat_map(|p| p.on.iter()).map(|(n, p)| format!(" {p} on {n}"));
             format!(
                 "{}-{} {}{}",
                 s.start,
@@ -648,14 +665,27 @@ mod tests {
         assert_eq!(decay(1000, Picos::from_ms(500), at(1)), 750);
         assert_eq!(decay(1000, at(3), at(1)), 125);
         assert_eq!(decay(u64::MAX, Picos(u64::MAX), Picos(1)), 0);
-        assert_eq!(mix(0, 800, at(1), at(1)), 400);
-        assert_eq!(mix(800, 0, at(2), at(1)), 200);
+        let fall = |s| Fall::new(at(s), at(1));
+        assert_eq!(mix(0, 800, &fall(1)), 400);
+        assert_eq!(mix(800, 0, &fall(2)), 200);
         let mut map = HeatMap::default();
         region(&mut map, 0, 10, 200, 10);
         let heat = |s| show(&map, at(s));
         assert_eq!(heat(12), "0-10 200", "two seconds of silence are no coldness");
         assert_eq!(heat(13), "0-10 143", "one more: (100 + 187) / 2");
         assert_eq!(heat(28), "0-10 25", "16 half-lives of the one, two of the other");
+    }
+
+    // The same with one division for several values, to the last digit.
+    #[test]
+    fn several_values_fall_as_each_does() {
+        let mut chance = SplitMix::new(3);
+        for _ in 0..100_000 {
+            // Numbers of all sizes.
+            let [v, dt, half] = [0; 3].map(|_| chance.next() >> chance.below(64));
+            let (dt, half) = (Picos(dt), Picos(half));
+            assert_eq!(Fall::new(dt, half).left(v), decay(v, dt, half), "{v} {dt:?} {half:?}");
+        }
     }
 
     // specs/engine.md#memory: old, new, expected.
@@ -683,7 +713,7 @@ mod tests {
         let mut map = HeatMap::default();
         let both = Span { start: 0, end: 100 };
         map.paint(both, at(1), |c| {
-            c.place = Some(Place { at: at(1), on: vec![(NodeId(0), 100)] });
+            c.place = Some(Place { at: at(1), on: Nodes::one(NodeId(0), 100) });
         });
         map.change(Span { start: 0, end: 30 }, |c| {
             c.place.as_mut().unwrap().shift(NodeId(0), NodeId(2));

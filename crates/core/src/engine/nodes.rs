@@ -151,18 +151,20 @@ impl Nodes {
         self.memory.keys().filter_map(|n| self.gain(cpu, *n, to)).max().unwrap_or(0)
     }
 
-    fn zones_now<'a>(&'a self, m: &'a Memory) -> Option<Vec<(Pages, ZoneMarks)>> {
+    fn zones_now<'a>(
+        &self,
+        m: &'a Memory,
+    ) -> Option<impl Iterator<Item = (Pages, ZoneMarks)> + Clone + use<'a>> {
         let zones = m.zones.as_ref()?;
         // Nothing tells to which zone pages come or go. What comes counts against
         // each of them; what has gone, for the largest only.
         let largest = zones.iter().map(|z| z.marks.managed).max()?;
         let gone = m.drift.min(0).unsigned_abs();
         let used = m.coming.saturating_add(m.drift.max(0).unsigned_abs());
-        let now = |z: &ZoneSeen| {
+        Some(zones.iter().map(move |z| {
             let back = if z.marks.managed == largest { gone } else { 0 };
             (Pages(z.free.0.saturating_add(back).saturating_sub(used)), z.marks)
-        };
-        Some(zones.iter().map(now).collect())
+        }))
     }
 
     fn room_by(&self, node: NodeId, most: u64, choice: AdmissionChoice) -> Option<u64> {
@@ -175,7 +177,7 @@ impl Nodes {
         let most = most.min(MAX_SIZE);
         let fits = |n: u64| {
             let margin = self.settings.margin;
-            admit_node(zones.iter().copied(), Pages(n), choice, margin, wake).is_admitted()
+            admit_node(zones.clone(), Pages(n), choice, margin, wake).is_admitted()
         };
         // Admission falls with n: the largest admitted one by halving.
         let (mut low, mut high) = (0, most.saturating_add(1));
@@ -200,7 +202,7 @@ impl Nodes {
     /// Pages that must go before the first is admitted.
     pub(super) fn shortfall(&self, node: NodeId) -> u64 {
         let Some(zones) = self.memory.get(&node).and_then(|m| self.zones_now(m)) else { return 0 };
-        zones.iter().max_by_key(|(_, m)| m.managed).map_or(0, |(free, m)| {
+        zones.max_by_key(|(_, m)| m.managed).map_or(0, |(free, m)| {
             let mark = match self.choice {
                 AdmissionChoice::B => m.high,
                 AdmissionChoice::A => m.min,

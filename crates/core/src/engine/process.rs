@@ -1,7 +1,8 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
-use super::heat::{self, Cell, Earns, HeatMap, Place, Scales, Told};
+use super::heat::{self, Cell, Earns, HeatMap, Scales, Told};
 use super::open::Open;
+use super::place::{Nodes, Place};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
 use crate::policy::extents::BLOCK_PAGES;
@@ -260,7 +261,7 @@ impl Engine {
         let came = cell.earned(1000, now);
         cell.vote(from);
         if cell.end - vpn == 1 && p.grain == 1 {
-            locate(cell, Place { at: now, on: vec![(on, 1)] }, &settings);
+            locate(cell, Place { at: now, on: Nodes::one(on, 1) }, &settings);
         }
         self.earn(came);
         self.silent = false;
@@ -497,7 +498,7 @@ fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, setting
     let mut parts = parts.into_iter();
     p.map.each(span, |c| {
         let Some((from, to)) = parts.next() else { return };
-        let mut place = Place { at: now, on: Vec::new() };
+        let mut place = Place { at: now, on: Nodes::default() };
         for (node, pages) in on {
             let share = u128::from((*pages).min(whole)) * u128::from(to - from);
             let share = u64::try_from(share.div_ceil(u128::from(whole))).unwrap_or(u64::MAX);
