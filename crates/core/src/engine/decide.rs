@@ -286,12 +286,13 @@ impl Engine {
             return stay(Why::Absent);
         }
         let mut verdict = None;
+        let (least, most) = cell.borne_out(heat);
         for &(on, pages) in place.on.iter() {
             let fast = cpu.zip(home);
             let gain = fast.and_then(|(c, to)| Some((to, self.nodes.gain(c, on, to)?)));
             let top = self.nodes.is_top(on);
             let lead = if top { self.lead(p, span, cell) } else { Some(ONE) };
-            let each = gain.map_or(0, |(_, g)| saving(heat, g, 1, horizon));
+            let each = gain.map_or(0, |(_, g)| saving(least, g, 1, horizon));
             // What one side gains the other loses.
             let each = (each * u128::from(lead.unwrap_or(ONE))) >> 32;
             let worth = each > u128::from(self.per_page);
@@ -328,7 +329,7 @@ impl Engine {
                 continue;
             }
             if let Some((below, _)) = self.nodes.down(on, 1) {
-                let each = saving(heat, self.nodes.loss(cpu, on, below), 1, horizon);
+                let each = saving(most, self.nodes.loss(cpu, on, below), 1, horizon);
                 all.residents.entry(on).or_default().push(Resident {
                     who,
                     span,

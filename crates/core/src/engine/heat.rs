@@ -155,6 +155,8 @@ pub(super) struct Cell {
     pub(super) told: bool,
     /// When it was observed last.
     pub(super) heard: Picos,
+    /// The last word about it, where that is of the stretch as one: of a region.
+    pub(super) last: Option<Rate>,
     /// Whether it was told as one: no part of it was observed more than another.
     pub(super) whole: bool,
     /// What one observation counts for in the short and in the long average, as rate times
@@ -210,6 +212,14 @@ impl Cell {
     pub(super) fn earned(&self, milli: u128, now: Picos) -> i128 {
         let each = self.earns.filter(|e| now <= e.until).map_or(0, |e| i128::from(e.each));
         i128::try_from(milli / 1000).unwrap_or(i128::MAX).saturating_mul(each)
+    }
+
+    /// Its heat as far as the last word bears it out: what is to go up saves no more than that,
+    /// and what is to go down loses no less than the second.
+    ///
+    /// Source: specs/engine.md#last-word.
+    pub(super) fn borne_out(&self, heat: Rate) -> (Rate, Rate) {
+        self.last.map_or((heat, heat), |last| (heat.min(last), heat.max(last)))
     }
 
     /// Another vote for a node; the one that is ahead in the end has most of them,
@@ -373,7 +383,7 @@ impl HeatMap {
             let milli = u128::from(told.rate) * pages * u128::from(told.over.0) / SECOND;
             came = came.saturating_add(c.earned(milli, now));
             start = c.end;
-            (c.whole, c.heard) = (true, now);
+            (c.whole, c.heard, c.last) = (true, now, Some(told.rate));
             t.update(c, told, now, Picos::ZERO);
         });
         came
@@ -586,6 +596,10 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.long = mean(a.long, b.long);
     a.at = a.at.max(b.at);
     a.heard = a.heard.max(b.heard);
+    a.last = match (a.last, b.last) {
+        (Some(x), Some(y)) => Some(mean(x, y)),
+        (x, y) => x.or(y),
+    };
     a.born = a.born.min(b.born);
     a.sum = a.sum.saturating_add(b.sum);
     a.nr = a.nr.saturating_add(b.nr);
@@ -686,6 +700,19 @@ mod tests {
             let (dt, half) = (Picos(dt), Picos(half));
             assert_eq!(Fall::new(dt, half).left(v), decay(v, dt, half), "{v} {dt:?} {half:?}");
         }
+    }
+
+    // specs/engine.md#last-word
+    #[test]
+    fn the_last_word_of_a_region_bounds_its_heat() {
+        let mut map = HeatMap::default();
+        region(&mut map, 0, 10, 200, 10);
+        region(&mut map, 0, 10, 20, 11);
+        let cell = map.iter().next().unwrap().1.clone();
+        assert_eq!(cell.borne_out(110_000), (20_000, 110_000), "it has cooled");
+        assert_eq!(cell.borne_out(10_000), (10_000, 20_000), "it has become hot");
+        let sampled = map.at_page(20, 1, at(11)).unwrap();
+        assert_eq!(sampled.borne_out(7), (7, 7), "one sample is no word about a rate");
     }
 
     // specs/engine.md#memory: old, new, expected.

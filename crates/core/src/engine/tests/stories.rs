@@ -73,6 +73,25 @@ fn hot_memory_goes_up() {
     );
 }
 
+// specs/engine.md#last-word: hot for 2 s, but no more when its place comes to be known; and then
+// it is hot again.
+#[test]
+fn what_the_last_word_denies_stays() {
+    let mut rig = damon(10_000, 10_000);
+    let lines = |rig: &mut Rig, lines: &[&str]| lines.iter().for_each(|l| rig.line(l));
+    let hot = "keep region 7@100 0-500 20/20 age 3000";
+    let task = "keep task 7@100 ran 2000 node 0";
+    lines(&mut rig, &["map 7@100 0-500 on 1", task, hot, "hold", "to 2000", "quiet"]);
+    lines(&mut rig, &[task, "keep region 7@100 0-500 0/20 age 0", "to 2200", "go", "to 2600"]);
+    let who = crate::policy::seen::Who { pid: 7, start: 100 };
+    let known: Vec<_> = rig.engine.stretches(who).collect();
+    assert!(known.iter().all(|s| s.on == Some(vec![(NodeId(1), s.span.pages().0)])), "{known:?}");
+    assert!(known.iter().all(|s| s.heat > 50_000), "on the average it is hot still: {known:?}");
+    assert_eq!(rig.where_is("7@100", 0..500), [(1, 500)]);
+    lines(&mut rig, &["quiet", task, hot, "to 5000"]);
+    assert_eq!(rig.where_is("7@100", 0..500), [(0, 500)]);
+}
+
 // specs/engine.md#room-first
 #[test]
 fn a_full_node_makes_room_first() {
