@@ -141,7 +141,7 @@ impl Machine {
                 reserve: Pages(0),
             };
             let zones = vec![ZoneSeen { free: Pages(managed - used), marks }];
-            Seen::Node { node, zones, load: None }
+            Seen::Node { node, zones, load: None, idle: None }
         };
         out.push(node(FAST, self.pages / 4, self.in_fast));
         out.push(node(SLOW, self.pages * 2, self.pages - self.in_fast));

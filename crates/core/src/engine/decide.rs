@@ -89,7 +89,7 @@ impl Engine {
         for (&who, p) in &processes {
             all.near = Near::default();
             let sums = self.judge_process(who, p, &mut all);
-            if let Some(bring) = self.bring(who, p, &sums, all.near) {
+            if let Some(bring) = self.bring(who, p, &sums, all.near, &processes) {
                 // What is near to its threads now is not near to them then.
                 let verdict = Verdict::Stay { why: Why::ThreadsCome };
                 for list in all.candidates.values_mut() {

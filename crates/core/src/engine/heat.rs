@@ -625,7 +625,7 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::place::Nodes;
+    use crate::engine::place::OnNodes;
     use crate::splitmix::SplitMix;
 
     const SCALES: Scales =
@@ -740,7 +740,7 @@ mod tests {
         let mut map = HeatMap::default();
         let both = Span { start: 0, end: 100 };
         map.paint(both, at(1), |c| {
-            c.place = Some(Place { at: at(1), on: Nodes::one(NodeId(0), 100) });
+            c.place = Some(Place { at: at(1), on: OnNodes::one(NodeId(0), 100) });
         });
         map.change(Span { start: 0, end: 30 }, |c| {
             c.place.as_mut().unwrap().shift(NodeId(0), NodeId(2));

@@ -49,7 +49,7 @@ impl Engine {
     /// Adds what accesses to a stretch save with threads elsewhere than on `from`.
     pub(super) fn elsewhere(&self, from: NodeId, cell: &Cell, heat: Rate, sums: &mut Elsewhere) {
         let known = cell.place.as_ref().filter(|_| heat > 0);
-        for &(on, pages) in known.iter().flat_map(|place| &place.on) {
+        for &(on, pages) in known.iter().flat_map(|place| place.on.iter()) {
             for to in self.nodes.with_cpus().filter(|to| *to != from) {
                 let (Some(here), Some(there)) =
                     (self.nodes.latency(from, on), self.nodes.latency(to, on))
@@ -66,7 +66,7 @@ impl Engine {
 
     /// Where its threads should go, if that gains more than its pages that would follow them.
     ///
-    /// * `near` – those pages.
+    /// * `near` – those pages; `all` – all processes.
     ///
     /// Source: specs/engine.md#home.
     pub(super) fn bring(
@@ -75,6 +75,7 @@ impl Engine {
         p: &Tracked,
         sums: &Elsewhere,
         near: Near,
+        all: &BTreeMap<Who, Tracked>,
     ) -> Option<Bring> {
         let (&to, &saves) = sums.iter().max_by_key(|(node, saves)| (**saves, **node))?;
         let saves = u128::try_from(saves).ok()?;
@@ -87,10 +88,13 @@ impl Engine {
         // Its own use and an eighth: what differs by less counts as alike.
         let used = p.used.permille?;
         let needs = used + used / 8;
-        let taken: u64 =
-            self.plan.brings.iter().filter(|b| b.to == to).map(|b| b.needs(self)).sum();
+        let planned = self.plan.brings.iter().filter(|b| b.to == to).map(|b| b.needs);
+        // Those on their way are not in what was told of idle CPUs.
+        let coming = all.values().filter(|p| self.now < p.brought.settles);
+        let coming = coming.filter_map(|p| p.brought.to.filter(|(node, _)| *node == to));
+        let taken = planned.chain(coming.map(|(_, needs)| needs)).fold(0, u64::saturating_add);
         let idle = u64::from(self.nodes.idle(to)?);
-        (idle >= needs.saturating_add(taken)).then_some(Bring { who, to, saves, costs })
+        (idle >= needs.saturating_add(taken)).then_some(Bring { who, to, saves, costs, needs })
     }
 
     /// What threads pay that come to another node: all that a last level holds is read again.
@@ -110,6 +114,7 @@ impl Engine {
         p.brought.not_before = Picos(now.0.saturating_add(pause));
         p.brought.settles =
             Picos(now.0.saturating_add(Act::AFFINE_FOR.0).saturating_add(self.settings.interval.0));
+        p.brought.to = Some((bring.to, bring.needs));
         p.brought.times += 1;
         let saves = Picos(u64::try_from(bring.saves).unwrap_or(u64::MAX));
         let over = self.settings.horizon;
@@ -118,12 +123,5 @@ impl Engine {
         let id = self.order(act, expect, Reason::NearItsMemory);
         self.open.insert(id, Open::bring(bring.who));
         true
-    }
-}
-
-impl Bring {
-    /// Thousandths of a CPU that it will use.
-    fn needs(&self, engine: &Engine) -> u64 {
-        engine.processes.get(&self.who).and_then(|p| p.used.permille).unwrap_or(0)
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 /// Pages by node, rising, none of 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Nodes {
+pub(super) enum OnNodes {
     /// Nothing is there.
     #[default]
     Nowhere,
@@ -16,7 +16,7 @@ pub(super) enum Nodes {
     Several(Box<[(NodeId, u64)]>),
 }
 
-impl Nodes {
+impl OnNodes {
     /// Pages on one node, if there are any.
     pub(super) fn one(node: NodeId, pages: u64) -> Self {
         if pages == 0 { Self::Nowhere } else { Self::One((node, pages)) }
@@ -37,7 +37,7 @@ impl Nodes {
     }
 }
 
-impl Deref for Nodes {
+impl Deref for OnNodes {
     type Target = [(NodeId, u64)];
     fn deref(&self) -> &Self::Target {
         match self {
@@ -53,7 +53,7 @@ impl Deref for Nodes {
 pub(super) struct Place {
     /// When that was so.
     pub(super) at: Picos,
-    pub(super) on: Nodes,
+    pub(super) on: OnNodes,
 }
 
 impl Place {
@@ -74,18 +74,18 @@ impl Place {
                 let known = &mut self.on.all_mut()[i].1;
                 *known = known.saturating_add(pages);
             }
-            Err(_) if self.on.is_empty() => self.on = Nodes::one(node, pages),
+            Err(_) if self.on.is_empty() => self.on = OnNodes::one(node, pages),
             Err(i) => {
                 let mut all = self.on.to_vec();
                 all.insert(i, (node, pages));
-                self.on = Nodes::of(all);
+                self.on = OnNodes::of(all);
             }
         }
     }
     /// All that is on `from` is on `to` now.
     pub(super) fn shift(&mut self, from: NodeId, to: NodeId) {
         let pages = self.pages_on(from);
-        self.on = Nodes::of(self.on.iter().copied().filter(|(n, _)| *n != from).collect());
+        self.on = OnNodes::of(self.on.iter().copied().filter(|(n, _)| *n != from).collect());
         self.add(to, pages);
     }
     /// The part of `part` of `whole` pages; rounds up where anything is there.
@@ -112,19 +112,19 @@ mod tests {
     // specs/engine.md#memory: places of a stretch are shares.
     #[test]
     fn a_place_holds_one_node_or_several() {
-        let mut place = Place { at: Picos(1), on: Nodes::default() };
+        let mut place = Place { at: Picos(1), on: OnNodes::default() };
         place.add(NodeId(2), 0);
-        assert_eq!((place.present(), &place.on), (0, &Nodes::Nowhere));
+        assert_eq!((place.present(), &place.on), (0, &OnNodes::Nowhere));
         place.add(NodeId(2), 10);
         place.add(NodeId(2), 5);
-        assert_eq!(place.on, Nodes::One((NodeId(2), 15)), "no memory of its own");
+        assert_eq!(place.on, OnNodes::One((NodeId(2), 15)), "no memory of its own");
         place.add(NodeId(0), 30);
         assert_eq!(place.on[..], [(NodeId(0), 30), (NodeId(2), 15)], "by rising nodes");
         assert_eq!(place.share(1, 10).on[..], [(NodeId(0), 1), (NodeId(2), 1)], "at most all");
         assert_eq!(place.share(10, 45).on[..], [(NodeId(0), 7), (NodeId(2), 4)], "rounded up");
         place.shift(NodeId(0), NodeId(2));
-        assert_eq!(place.on, Nodes::One((NodeId(2), 45)));
+        assert_eq!(place.on, OnNodes::One((NodeId(2), 45)));
         place.shift(NodeId(1), NodeId(0));
-        assert_eq!(place.on, Nodes::One((NodeId(2), 45)), "nothing was there to be moved");
+        assert_eq!(place.on, OnNodes::One((NodeId(2), 45)), "nothing was there to be moved");
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct Bring {
     pub(super) saves: u128,
     /// What filling caches anew takes, in picoseconds.
     pub(super) costs: u64,
+    /// Thousandths of a CPU that are to be idle there.
+    pub(super) needs: u64,
 }
 
 /// What the last decision wants done, as far as it is not ordered yet.

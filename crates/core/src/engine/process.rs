@@ -2,7 +2,7 @@
 
 use super::heat::{self, Cell, Earns, HeatMap, Scales, Told};
 use super::open::Open;
-use super::place::{Nodes, Place};
+use super::place::{OnNodes, Place};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
 use crate::policy::extents::BLOCK_PAGES;
@@ -53,6 +53,8 @@ pub(super) struct Brought {
     pub(super) not_before: Picos,
     /// Until then its threads may be on their way, and no page follows them.
     pub(super) settles: Picos,
+    /// Where it was brought to last, and what of CPUs it was promised there.
+    pub(super) to: Option<(NodeId, u64)>,
     /// How often.
     pub(super) times: u32,
 }
@@ -261,7 +263,7 @@ impl Engine {
         let came = cell.earned(1000, now);
         cell.vote(from);
         if cell.end - vpn == 1 && p.grain == 1 {
-            locate(cell, Place { at: now, on: Nodes::one(on, 1) }, &settings);
+            locate(cell, Place { at: now, on: OnNodes::one(on, 1) }, &settings);
         }
         self.earn(came);
         self.silent = false;
@@ -498,7 +500,7 @@ fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, setting
     let mut parts = parts.into_iter();
     p.map.each(span, |c| {
         let Some((from, to)) = parts.next() else { return };
-        let mut place = Place { at: now, on: Nodes::default() };
+        let mut place = Place { at: now, on: OnNodes::default() };
         for (node, pages) in on {
             let share = u128::from((*pages).min(whole)) * u128::from(to - from);
             let share = u64::try_from(share.div_ceil(u128::from(whole))).unwrap_or(u64::MAX);

@@ -251,6 +251,31 @@ fn threads_go_to_their_memory_where_that_is_cheaper() {
     .assert_eq(&told(100, 900));
 }
 
+// specs/engine.md#home: two want the same idle CPU, and one gets it.
+#[test]
+fn a_nodes_idle_cpus_are_promised_once() {
+    let m = machine(&[(Medium::Dram, 200_000, true), (Medium::Dram, 200_000, true)]);
+    let settings = Settings { moved_mbps: MBps(0), ..Settings::default() };
+    check(
+        &mut Rig::new(&m, settings, Source::Damon, &[Evidence::Cpu]),
+        "map 7@100 0-50000 on 0
+         map 8@100 0-50000 on 0
+         idle 0 1000
+         keep task 7@100 uses 800 node 1
+         keep task 8@100 uses 800 node 1
+         keep region 7@100 0-50000 20/20 age 3000
+         keep region 8@100 0-50000 20/20 age 3000
+         to 10000",
+        expect![[r#"
+            10000 ms  watch 7@100 (slow_start_over)
+                      watch 8@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+                      look 8@100 (place_unknown) 0-50000: 1 orders, 50000 pages
+                      affine 7@100 0 (near_its_memory)
+        "#]],
+    );
+}
+
 // specs/engine.md#home: who does not stay there is left alone for longer each time.
 #[test]
 fn threads_that_do_not_stay_with_their_memory_are_brought_ever_more_rarely() {
