@@ -57,7 +57,7 @@ pub(super) enum Word {
     /// Node, zones, load.
     Node(u16, Vec<Zone>, Option<u32>),
     /// The same, idle CPUs.
-    Node2(u16, Vec<Zone>, Option<u32>, u32),
+    NodeCpus(u16, Vec<Zone>, Option<u32>, u32),
     /// Number, tried, moved; no room, busy, absent, forbidden, gone; took.
     Done(u64, u64, u64, [u64; 5], u64),
     /// Events.
@@ -156,7 +156,7 @@ fn word(seen: &Seen) -> Word {
             let zones = zones.iter().map(zone).collect();
             match idle {
                 None => Word::Node(node.0, zones, load),
-                Some(idle) => Word::Node2(node.0, zones, load, idle),
+                Some(idle) => Word::NodeCpus(node.0, zones, load, idle),
             }
         }
         Seen::Done { order, tried, moved, fails, took } => {
@@ -207,7 +207,7 @@ fn seen_of(word: Word) -> Seen {
             let zones = zones.into_iter().map(zone_of).collect();
             Seen::Node { node: NodeId(node), zones, load, idle: None }
         }
-        Word::Node2(node, zones, load, idle) => {
+        Word::NodeCpus(node, zones, load, idle) => {
             let zones = zones.into_iter().map(zone_of).collect();
             Seen::Node { node: NodeId(node), zones, load, idle: Some(idle) }
         }
