@@ -21,6 +21,7 @@ mod wishes;
 use crate::contender::{Contenders, budgets};
 use crate::output;
 use crate::replay::load;
+use crate::replay::play::Mlp;
 use crate::replay::recorded::Recorded;
 use crate::replay::target::{Dram, parse_dram};
 use crate::whom::{Means, Whom};
@@ -37,6 +38,7 @@ use homenode_report::{
     verdict_text,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
 use wishes::Wishes;
 
 /// Links whose constants are printed; larger machines have them in their file.
@@ -145,7 +147,15 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         for file in &args.recording {
             load::check(file, args.force)?;
             let loaded = load::load(file, &mut |_, _| {})?;
-            recorded.push(Recorded::new(loaded, &this, args.dram, args.add_node, &[], args.force)?);
+            recorded.push(Recorded::new(
+                Arc::new(loaded),
+                &this,
+                args.dram,
+                args.add_node,
+                &[],
+                Mlp::Measured,
+                args.force,
+            )?);
         }
     }
     let (advised, code) = match &args.seen {

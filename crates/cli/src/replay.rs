@@ -13,17 +13,19 @@ use crate::progress::Progress;
 use crate::{output, parallel, record};
 use anyhow::{Result, bail};
 use homenode_config::{AddNode, parse_add_node};
-use homenode_core::topology::MAX_CPUS;
+use homenode_core::topology::{Hardware, MAX_CPUS};
 use homenode_core::units::{CpuId, Picos, count};
 use homenode_report::{Report, Snapshot};
 use homenode_sim::Stretch;
 use homenode_sim::replay::Rounds;
 use load::Loaded;
-use play::Played;
+use play::{Mlp, Played};
 use recorded::Recorded;
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use target::Dram;
 
@@ -92,6 +94,11 @@ pub(crate) struct Args {
     columns: Vec<String>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', help = figures::HELP)]
     figures: Vec<String>,
+    /// How many of its misses are under way at once at most, which no recording shows: 1 (each
+    /// waits for the one before, as along pointers) to 64, or measured (loads that don't wait for
+    /// one another, as without this). Of several each has its table, and all of them one
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Mlp::parse)]
+    mlp: Vec<Mlp>,
     /// Replay the recording although its times are known to come out wrong
     #[arg(long, alias = "threads-anyway")]
     force: bool,
@@ -149,7 +156,18 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let choice = Choice::parse(&args.figures)?;
     // What a column can't be set to is told before minutes of replaying.
     columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
+    let twice = args.mlp.iter().enumerate().find(|(i, mlp)| args.mlp[..*i].contains(mlp));
+    if let Some((_, mlp)) = twice {
+        bail!("--mlp names {mlp} twice");
+    }
     let this = homenode_config::read_machine(machine)?;
+    if let Some(mlp) = args.mlp.iter().find(|mlp| !mlp.is_known(&this)) {
+        bail!(
+            "--mlp {mlp}: the machine \"{}\" does not say how many instructions a core holds \
+             (reorder_window); measure it anew",
+            this.name
+        );
+    }
     load::check(recording, args.force)?;
 
     let progress = Progress::new(1000);
@@ -157,15 +175,128 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let loaded = load::load(recording, &mut |rows, all| {
         progress.at(rows * 30 / all.max(1));
     })?;
+    let loaded = Arc::new(loaded);
 
+    let mlps = if args.mlp.is_empty() { vec![Mlp::Measured] } else { args.mlp.clone() };
+    let mut ends = Vec::new();
+    for (i, &mlp) in mlps.iter().enumerate() {
+        let part = 970 / mlps.len() as u64;
+        let way = Way { from: 30 + i as u64 * part, part, progress: &progress };
+        ends.push(replay(args, &this, Arc::clone(&loaded), &columns, mlp, &choice, &way)?);
+    }
+    drop(progress);
+    output::print(&if args.json {
+        match &ends[..] {
+            [one] => one.json()?.to_string(),
+            all => {
+                let all = all.iter().map(End::json).collect::<Result<Vec<Value>>>()?;
+                json!({"mlp": all}).to_string()
+            }
+        }
+    } else {
+        let (width, glyphs) = (output::width(), output::glyphs());
+        let mut text: Vec<String> = ends.iter().map(|e| e.report.to_text(width, glyphs)).collect();
+        if ends.len() > 1 {
+            text.push(beside(&ends));
+        }
+        text.join("\n")
+    })?;
+    Ok(0)
+}
+
+/// A part of all that is to be done, in thousandths.
+struct Way<'a> {
+    from: u64,
+    part: u64,
+    progress: &'a Progress,
+}
+
+impl Way<'_> {
+    /// So many thousandths of it are done.
+    fn at(&self, done: u64) {
+        self.progress.at(self.from + done * self.part / 1000);
+    }
+}
+
+/// A recording that was replayed in all columns with so many misses under way.
+struct End {
+    mlp: Mlp,
+    recorded: Recorded,
+    columns: Vec<Contender>,
+    played: Vec<Played>,
+    report: Report,
+}
+
+impl End {
+    fn json(&self) -> Result<Value> {
+        let Self { mlp, recorded, columns, played, report } = self;
+        let mut all: Value = serde_json::from_str(&report.to_json())?;
+        all["name"] = json!(recorded.loaded.header.command.first());
+        all["mlp"] = json!(mlp.to_string());
+        all["as_per_insn"] = json!(recorded.calibrated.rates.all);
+        all["unmodified_round_s"] = json!(recorded.calibrated.round as f64 / 1e12);
+        all["runs"] = columns
+            .iter()
+            .zip(played)
+            .map(|(c, p)| {
+                let ends: Vec<f64> = p.rounds().iter().map(|&e| e as f64 / 1e12).collect();
+                json!({"column": c.title(), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
+            })
+            .collect();
+        Ok(all)
+    }
+    /// Mean time of a column's rounds in seconds.
+    fn round(&self, column: usize) -> f64 {
+        let rounds = self.played[column].rounds();
+        rounds.last().map_or(0.0, |&end| end as f64 / 1e12 / rounds.len() as f64)
+    }
+}
+
+/// What each column gains with so many misses under way, beside the others.
+fn beside(ends: &[End]) -> String {
+    let mut out = "misses under way".to_owned();
+    for end in ends {
+        let _ = write!(out, " {:>24}", end.mlp.to_string());
+    }
+    let columns = &ends[0].columns;
+    for (i, column) in columns.iter().enumerate() {
+        let _ = write!(out, "\n{:<16}", column.title());
+        for end in ends {
+            let (own, first) = (end.round(i), end.round(0));
+            let gain = if i == 0 {
+                String::new()
+            } else {
+                format!(" ({:+.2}%)", (first / own.max(f64::MIN_POSITIVE) - 1.0) * 100.0)
+            };
+            let _ = write!(out, " {:>24}", format!("{own:.4}{gain}"));
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\ntime of a round in seconds, mean; in brackets the speed against {}",
+        columns[0].title()
+    );
+    out
+}
+
+fn replay(
+    args: &Args,
+    this: &Hardware,
+    loaded: Arc<Loaded>,
+    columns: &[Contender],
+    mlp: Mlp,
+    choice: &Choice,
+    way: &Way<'_>,
+) -> Result<End> {
+    let progress = way.progress;
     progress.say("one round on the unmodified machine");
     let mut recorded =
-        Recorded::new(loaded, &this, args.dram, args.add_node, &args.set, args.force)?;
-    progress.at(50);
+        Recorded::new(loaded, this, args.dram, args.add_node, &args.set, mlp, args.force)?;
+    way.at(20);
     if let Some(Cpus(cpus)) = &args.cpus {
         recorded.restrict(cpus)?;
     }
-    let columns = recorded.columns(columns)?;
+    let columns = recorded.columns(columns.to_vec())?;
 
     let done = AtomicU64::new(0);
     let one = |column: &Contender, rounds: Rounds| -> Result<Played> {
@@ -178,7 +309,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             let before = own.fetch_max(part.min(1000), Ordering::Relaxed);
             let more = part.min(1000).saturating_sub(before);
             let all = done.fetch_add(more, Ordering::Relaxed) + more;
-            progress.at(50 + all * 950 / (1000 * columns.len() as u64));
+            way.at(20 + all * 980 / (1000 * columns.len() as u64));
         };
         recorded.play(column, &args.set, rounds, &told)
     };
@@ -199,27 +330,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     for run in others {
         played.push(run?);
     }
-    drop(progress);
-
-    let report = report(args, &recorded, &columns, &played, &choice);
-    output::print(&if args.json {
-        let mut all: Value = serde_json::from_str(&report.to_json())?;
-        all["name"] = json!(recorded.loaded.header.command.first());
-        all["as_per_insn"] = json!(recorded.calibrated.rates.all);
-        all["unmodified_round_s"] = json!(recorded.calibrated.round as f64 / 1e12);
-        all["runs"] = columns
-            .iter()
-            .zip(&played)
-            .map(|(c, p)| {
-                let ends: Vec<f64> = p.rounds().iter().map(|&e| e as f64 / 1e12).collect();
-                json!({"column": c.title(), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
-            })
-            .collect();
-        all.to_string()
-    } else {
-        report.to_text(output::width(), output::glyphs())
-    })?;
-    Ok(0)
+    let report = report(args, &recorded, &columns, &played, choice, mlp);
+    Ok(End { mlp, recorded, columns, played, report })
 }
 
 fn report(
@@ -228,6 +340,7 @@ fn report(
     columns: &[Contender],
     played: &[Played],
     choice: &Choice,
+    mlp: Mlp,
 ) -> Report {
     let knobs: Vec<String> =
         columns.iter().map(|c| format!("{}: {}", c.title(), c.settings())).collect();
@@ -241,6 +354,7 @@ fn report(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
+    notes.extend(mlp.note());
     if !recorded.cpus.is_empty() {
         let cpus: Vec<u32> = recorded.cpus.iter().map(|c| c.0).collect();
         let cpus = homenode_config::write_list(&cpus);

@@ -290,6 +290,20 @@ fn arguments_that_make_no_sense() {
             homenode: --columns names off twice
         "#]],
     );
+    f.check("replay toy.parquet --machine MACHINES/small.toml --mlp 1,0", expect![[r#"
+        exit 2
+        error: invalid value '0' for '--mlp <LIST>': "0" is no number of misses under way; 1 to 64 or measured is allowed
+
+        For more information, try '--help'.
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --mlp 1,8,1", expect![[r#"
+        exit 2
+        homenode: --mlp names 1 twice
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --mlp 1", expect![[r#"
+        exit 2
+        homenode: --mlp 1: the machine "small" does not say how many instructions a core holds (reorder_window); measure it anew
+    "#]]);
     f.check("replay toy.parquet --machine MACHINES/small.toml --columns interleave", expect![[r#"
         exit 2
         homenode: reading the recording
@@ -1074,6 +1088,47 @@ fn threads_without_their_waits_are_replayed_only_where_wrong_figures_are_asked_f
     recording(&path, of_version_1(true));
     let json = f.json(&format!("{line} --force"));
     assert!(json["effects"][0]["caption"]["wrong"].is_string(), "{json}");
+}
+
+/// What a recording can't say: how many of its misses are under way at once.
+#[test]
+fn a_replay_tells_both_ends_of_what_no_recording_shows() {
+    let f = with_recording();
+    let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/small.toml");
+    let small = std::fs::read_to_string(machines).expect("a machine");
+    let window = "[cost]\nreorder_window = { value = 250, unit = \"count\", method = \"a test\", \
+                  source = \"assumed\" }";
+    let known = small.replacen("[cost]", window, 1);
+    assert_ne!(known, small);
+    std::fs::write(f.0.join("known.toml"), known).expect("a file");
+    let line = "replay toy.parquet --machine known.toml --add-node cxl:half --for 100ms \
+                --columns off,mode2";
+    let plain = f.json(&format!("{line} --json"));
+    let both = f.json(&format!("{line} --json --mlp 1,measured"));
+    let both = both["mlp"].as_array().expect("one for each");
+    let rounds = |of: &serde_json::Value| -> Vec<f64> {
+        let runs = of["runs"].as_array().expect("runs").iter();
+        let last = runs.map(|run| run["round_ends_s"].as_array().expect("ends")[0].as_f64());
+        last.map(|s| s.expect("seconds")).collect()
+    };
+    assert_eq!(both[1]["runs"], plain["runs"], "measured is what it is without");
+    assert_eq!((&both[0]["mlp"], &both[1]["mlp"]), (&"1".into(), &"measured".into()));
+    // What far memory costs more is paid in full where each miss waits for the one before it.
+    let (chain, measured) = (rounds(&both[0]), rounds(&both[1]));
+    let unmodified = |of: &serde_json::Value| of["unmodified_round_s"].as_f64().expect("seconds");
+    let slower = |times: &[f64], of| times[0] / unmodified(of);
+    let (one, other) = (slower(&chain, &both[0]), slower(&measured, &both[1]));
+    assert!(one > other, "by pointers {one} times as long on far memory, else {other}");
+    assert!(
+        both[0]["caption"]["notes"].to_string().contains("(--mlp 1)"),
+        "{}",
+        both[0]["caption"]
+    );
+    let text = f.run(&format!("{line} --mlp 1,8,measured"));
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    let last: Vec<&str> = text.lines().rev().take(4).collect();
+    assert!(last[3].starts_with("misses under way") && last[3].ends_with("measured"), "{text}");
+    assert!(last[1].starts_with("mode 2") && last[1].matches('%').count() == 3, "{text}");
 }
 
 #[test]

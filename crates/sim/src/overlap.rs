@@ -46,6 +46,13 @@ impl Overlap {
             stream: [get(Cost::StreamParallelism), get(Cost::StreamStoreParallelism)],
         }
     }
+    /// The same for code of which so many loads at most don't wait for one another. Lines that follow
+    /// one another are brought by prefetchers, which wait for no load.
+    #[must_use]
+    pub fn at_most(self, lines: u32) -> Self {
+        let most = u64::from(lines.max(1)) * 1000;
+        Self { random: self.random.map(|n| n.min(most)), ..self }
+    }
     /// None: each address depends on the line before it.
     pub const fn chain() -> Self {
         Self { window: 0, random: [1000; 2], stream: [1000; 2] }
@@ -116,6 +123,14 @@ mod tests {
         assert_eq!(O.hidden(1_000_000, 200_000_000, true), 1_000_000);
         assert_eq!(Overlap::chain().time(3, 4, 5, 100_000, 1), 300_000);
         assert_eq!(Overlap::chain().hidden(1_000_000, 200_000_000, true), 0);
+    }
+
+    #[test]
+    fn a_chain_waits_for_each_line_and_a_stream_for_none() {
+        let chain = O.at_most(1);
+        assert_eq!((chain.random, chain.stream, chain.window), ([1000; 2], O.stream, O.window));
+        assert_eq!(O.at_most(12).random, [12_000, 10_000]);
+        assert_eq!(O.at_most(64), O);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use homenode_core::units::{Pages, count};
 use homenode_sim::replay::{Charge, Recording, Rounds, Stuck, Waited};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// What a run left.
@@ -170,10 +171,74 @@ pub(crate) fn play(
 /// computing hides behind misses, and each step finds a part of what is left only.
 const STEPS: u32 = 12;
 
+/// How many of a program's misses are under way at once, which no recording shows: it has
+/// addresses, and not which of them had to wait for a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mlp {
+    /// As many as were measured for loads that don't wait for one another.
+    #[default]
+    Measured,
+    /// So many at most; 1 is a chain of pointers.
+    AtMost(u32),
+}
+
+impl Mlp {
+    /// Most lines that may be named, as in scenarios.
+    const MOST: u32 = 64;
+
+    /// # Errors
+    /// A sentence for people.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "measured" {
+            return Ok(Self::Measured);
+        }
+        let n = text.parse().ok().filter(|n| (1..=Self::MOST).contains(n));
+        n.map(Self::AtMost).ok_or_else(|| {
+            format!(
+                "{text:?} is no number of misses under way; 1 to {} or measured is allowed",
+                Self::MOST
+            )
+        })
+    }
+    /// Whether a machine's file knows enough of its cores for that.
+    pub(crate) fn is_known(self, machine: &Hardware) -> bool {
+        self == Self::Measured || overlap(machine, self).is_some()
+    }
+    /// What is said of it in a caption; nothing where nobody has asked.
+    pub(crate) fn note(self) -> Option<String> {
+        match self {
+            Self::Measured => None,
+            Self::AtMost(1) => Some(
+                "misses: each waits for the one before it, as along pointers, but for lines that \
+                 follow one another (--mlp 1)"
+                    .to_owned(),
+            ),
+            Self::AtMost(n) => Some(format!(
+                "misses: {n} at most are under way at once, but for lines that follow one another \
+                 (--mlp {n})"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Mlp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Measured => f.write_str("measured"),
+            Self::AtMost(n) => write!(f, "{n}"),
+        }
+    }
+}
+
 /// How misses overlap on this machine, where its file knows a core's window; files of
 /// before have one parallelism for all.
-pub(crate) fn overlap(machine: &Hardware) -> Option<Overlap> {
-    machine.costs.0.contains_key(&Cost::ReorderWindow).then(|| Overlap::of(machine))
+pub(crate) fn overlap(machine: &Hardware, mlp: Mlp) -> Option<Overlap> {
+    let known = machine.costs.0.contains_key(&Cost::ReorderWindow);
+    let measured = known.then(|| Overlap::of(machine))?;
+    Some(match mlp {
+        Mlp::Measured => measured,
+        Mlp::AtMost(n) => measured.at_most(n),
+    })
 }
 
 /// A task spins whose spun instructions are more than this part of all.
@@ -381,6 +446,7 @@ pub(crate) fn calibrate(
     setup: &Setup,
     loaded: &Loaded,
     shelves: &[Shelf],
+    mlp: Mlp,
 ) -> Result<Calibration> {
     let unmodified = Contender::kernel("unmodified", Vec::new());
     let run = |rates: &Rates, rounds| {
@@ -389,7 +455,7 @@ pub(crate) fn calibrate(
             own_as_per_insn: rates.own.clone(),
             rounds: Rounds::Count(rounds),
             policy: Mempolicy::Default,
-            overlap: overlap(machine),
+            overlap: overlap(machine, mlp),
             cpus: Vec::new(),
         };
         play(machine, setup, loaded, &charge, shelves, &unmodified, 0, &|_, _| {})
@@ -426,7 +492,7 @@ pub(crate) fn calibrate(
                 let (next, changed) =
                     rates.nearer(&loaded.recording, run_before, due, shares.as_ref());
                 // Where steps find a part only: a thousandth is less than runs differ by.
-                let part_only = overlap(machine).is_some() || shares.is_some();
+                let part_only = overlap(machine, mlp).is_some() || shares.is_some();
                 if next == rates || part_only && changed < due / 1e3 {
                     break;
                 }

@@ -1,7 +1,7 @@
 //! A recording and the machine that it is replayed on: what `replay` and `advise` share.
 
 use super::load::Loaded;
-use super::play::{self, Calibration, Played, Rates};
+use super::play::{self, Calibration, Mlp, Played, Rates};
 use super::target::{self, Dram, Target};
 use crate::contender::Contender;
 use crate::failure::NotSo;
@@ -18,16 +18,18 @@ use homenode_core::units::CpuId;
 use homenode_report::{Caption, Report};
 use homenode_sim::Setup;
 use homenode_sim::replay::{Charge, Rounds};
+use std::sync::Arc;
 
 /// A recording, what its instructions cost, and the machine that it is replayed on.
 pub(crate) struct Recorded {
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: Arc<Loaded>,
     pub(crate) calibrated: Calibration,
     pub(crate) target: Target,
     pub(crate) version: KernelVersion,
     /// The CPUs that the program may use; none: all.
     pub(crate) cpus: Vec<CpuId>,
     shelves: Vec<Shelf>,
+    mlp: Mlp,
     /// Knobs that all columns have.
     set: Vec<Setting>,
 }
@@ -36,18 +38,21 @@ impl Recorded {
     /// Calibrates a recording on a machine; then that machine is changed as asked.
     ///
     /// * `set` – knobs, by which the kernel keeps memory free.
+    /// * `mlp` – how many of its misses are under way at once.
     /// * `force` – also where the unmodified machine takes another time than the program did.
     pub(crate) fn new(
-        loaded: Loaded,
+        loaded: Arc<Loaded>,
         this: &Hardware,
         dram: Option<Dram>,
         add: Option<AddNode>,
         set: &[Setting],
+        mlp: Mlp,
         force: bool,
     ) -> Result<Self> {
         let setup = setup(&[("numa_balancing".into(), "0".into())]);
         let version = setup.version;
-        let calibrated = play::calibrate(this, &setup, &loaded, &nodes::shelves(this, version))?;
+        let calibrated =
+            play::calibrate(this, &setup, &loaded, &nodes::shelves(this, version), mlp)?;
         if let Some(far) = calibrated.far.as_ref().filter(|_| !force) {
             bail!(NotSo(format!("{far}. See the figures all the same with --force")));
         }
@@ -66,12 +71,13 @@ impl Recorded {
             version,
             cpus: Vec::new(),
             shelves,
+            mlp,
             set: set.to_vec(),
         })
     }
     /// What the program is charged, for so much virtual time or so many rounds.
     pub(crate) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
-        let overlap = play::overlap(&self.target.machine);
+        let overlap = play::overlap(&self.target.machine, self.mlp);
         let cpus = self.cpus.clone();
         let Rates { all: as_per_insn, own: own_as_per_insn } = self.calibrated.rates.clone();
         Charge { as_per_insn, own_as_per_insn, rounds, policy, overlap, cpus }

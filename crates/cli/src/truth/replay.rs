@@ -13,6 +13,7 @@ use crate::failure::Lacks;
 use crate::output;
 use crate::progress::Progress;
 use crate::replay::load as recording;
+use crate::replay::play::Mlp;
 use crate::replay::recorded::Recorded;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{ReplayPlan, ReplayProgram, parse_truth_replay};
@@ -27,6 +28,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// The registered programs, part of the command so that nobody changes them before a run.
 const REPLAY: &str = include_str!("../../../../truth/replay.toml");
@@ -268,7 +270,9 @@ fn one(
         ..Native::default()
     });
     let (tasks, waits) = (loaded.header.tasks.len(), loaded.waits.waits);
-    let mut recorded = Recorded::new(loaded, machine, None, None, &[], true).map_err(text)?;
+    let mut recorded =
+        Recorded::new(Arc::new(loaded), machine, None, None, &[], Mlp::Measured, true)
+            .map_err(text)?;
     let replayed = recorded.calibrated.first;
     let off = Contender::kernel("off", Vec::new());
     let round = recorded.play(&off, &[], Rounds::Count(1), &|_, _| {}).map_err(text)?;
