@@ -296,10 +296,13 @@ fn arguments_that_make_no_sense() {
 
         For more information, try '--help'.
     "#]]);
-    f.check("replay toy.parquet --machine MACHINES/small.toml --mlp 1,8,1", expect![[r#"
+    f.check(
+        "replay toy.parquet --machine MACHINES/small.toml --mlp 1,8,1",
+        expect![[r#"
         exit 2
         homenode: --mlp names 1 twice
-    "#]]);
+    "#]],
+    );
     f.check("replay toy.parquet --machine MACHINES/small.toml --mlp 1", expect![[r#"
         exit 2
         homenode: --mlp 1: the machine "small" does not say how many instructions a core holds (reorder_window); measure it anew

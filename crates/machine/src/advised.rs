@@ -107,18 +107,15 @@ impl<M: Machine> Advised<M> {
     /// Tells of a process's threads from now on as if they ran there.
     fn bring(&mut self, at: Picos, order: Order, who: Who, node: NodeId, out: &mut Vec<Seen>) {
         let (id, took) = (order.id, Picos::ZERO);
-        let (mut tried, mut fails) = (Pages(1), Fails::default());
+        let (tried, mut moved, mut fails) = (Pages(1), Pages(1), Fails::default());
         match self.people.get_mut(&who) {
-            None => {
-                tried = Pages::ZERO;
-                fails.gone = Pages(1);
-            }
+            None => (moved, fails.gone) = (Pages::ZERO, tried),
             Some(person) => {
                 person.runs_on = Some(node);
-                self.wishes.push(Deed { at, order, tried, moved: tried, fails, took });
+                self.wishes.push(Deed { at, order, tried, moved, fails, took });
             }
         }
-        out.push(Seen::Done { order: id, tried, moved: tried, fails, took });
+        out.push(Seen::Done { order: id, tried, moved, fails, took });
     }
 
     /// Hands on what the machine told, as it would be.

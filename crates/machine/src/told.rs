@@ -4,8 +4,8 @@ use crate::{ApplyError, Caps, KnobOp, Machine, ObserveError};
 use homenode_core::knobs::{Errno, KnobError};
 use homenode_core::policy::order::{Act, Order};
 use homenode_core::policy::seen::{Seen, Source};
-use homenode_core::topology::{self, Medium, Node, Zone, ZoneKind};
-use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_core::topology::{self, Cpu, Medium, Node, Zone, ZoneKind};
+use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 
 /// A machine that says what it is given and notes what it is asked for.
 #[derive(Default)]
@@ -36,7 +36,14 @@ impl Told {
             name: "two".into(),
             about: String::new(),
             nodes: vec![node(NodeId(0)), node(NodeId(1))],
-            cpus: Vec::new(),
+            cpus: vec![Cpu {
+                id: CpuId(0),
+                node: NodeId(1),
+                core: 0,
+                llc: 0,
+                capacity: 1024,
+                mhz: None,
+            }],
             caches: Vec::new(),
             distances: vec![vec![10, 20], vec![20, 10]],
             links: Vec::new(),

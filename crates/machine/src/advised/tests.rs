@@ -239,6 +239,32 @@ fn what_can_not_be_is_refused_and_what_is_gone_is_told() {
     assert!(m.take_deeds().is_empty(), "nothing would have moved");
 }
 
+/// Threads are told as if they ran where they were to be brought.
+#[test]
+fn brought_threads_are_told_there() {
+    let mut m = Advised::new(Told::new());
+    see(&mut m, vec![task(ONE)]);
+    let home = Act::Affine { who: ONE, node: B };
+    m.submit(&order(1, home.clone())).unwrap();
+    let out = see(&mut m, vec![task(ONE)]);
+    assert!(matches!(out[0], Seen::Done { tried: Pages(1), moved: Pages(1), .. }), "{out:?}");
+    assert!(matches!(out[1], Seen::Task { node: Some(B), .. }), "{out:?}");
+    assert_eq!(m.take_deeds().len(), 1);
+    assert!(m.inside().asked.is_empty(), "nothing is done to the machine");
+    // One that goes first.
+    m.submit(&order(2, home)).unwrap();
+    m.inside_mut().says = vec![Seen::Gone { who: ONE }];
+    let mut out = Vec::new();
+    m.wait(m.now(), &mut out).unwrap();
+    out.extend(see(&mut m, Vec::new()));
+    let done = out.iter().find_map(|s| match s {
+        Seen::Done { tried, moved, fails, .. } => Some((*tried, *moved, fails.all())),
+        _ => None,
+    });
+    let (tried, moved, failed) = done.expect("a report");
+    assert_eq!(tried, moved + failed, "{out:?}");
+}
+
 #[test]
 fn a_fault_is_told_only_from_where_the_kernel_marks_pages() {
     let mut m = Advised::new(Told::new());
