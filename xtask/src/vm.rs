@@ -34,6 +34,10 @@ use topology::Topology;
 /// What has to end badly for the apparatus to be believed.
 const CANARIES: [&str; 2] = ["canary-fails", "canary-hangs"];
 
+/// How often what failed is booted again. Each boot of a script of scheduling is a draw: a worker of
+/// the kernel's may come between two of its steps, and did so in two boots of three, in other steps each.
+const LATER_BOOTS: usize = 2;
+
 /// Measurements of minutes: only where they are named.
 const MEASURED: [&str; 3] = ["live-peers", "move-throughput", "observe-heat"];
 
@@ -284,15 +288,13 @@ struct GuestRun<'a> {
 }
 
 impl GuestRun<'_> {
-    /// One more boot for those tests that failed; `None` where none did. Canaries live once.
-    fn again(&self, rows: &[Told]) -> Option<Self> {
+    /// Another boot for those tests that failed; `None` where none did. Canaries live once.
+    ///
+    /// * `boot` – which it is: the first was 0.
+    fn again(&self, rows: &[Told], boot: usize) -> Option<Self> {
         let failed = |told: &&Told| matches!(told.verdict, Verdict::Failed(_));
         let tests: Vec<String> = rows.iter().filter(failed).map(|told| told.test.clone()).collect();
-        (!tests.is_empty() && self.tests != CANARIES).then(|| Self {
-            tests,
-            boot: self.boot + 1,
-            ..self.clone()
-        })
+        (!tests.is_empty() && self.tests != CANARIES).then(|| Self { tests, boot, ..self.clone() })
     }
 }
 
@@ -400,10 +402,13 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
         eprintln!("{line}");
     }
     let say = |line: &str| if options.json { eprintln!("{line}") } else { println!("{line}") };
-    let twice = second_boots(&plans, &mut guests, |plan| {
-        say("what failed is booted once more, with nothing beside it:");
-        run(plan)
-    })?;
+    let mut later = Vec::new();
+    for boot in 1..=LATER_BOOTS {
+        later.extend(later_boot(&plans, &mut guests, boot, |plan| {
+            say("what failed is booted once more, with nothing beside it:");
+            run(plan)
+        })?);
+    }
     let [mut passed, mut failed, mut skipped] = [0, 0, lacking.len()];
     for row in guests.iter().flatten() {
         match row.verdict {
@@ -413,8 +418,8 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
         }
     }
     let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
-    for one in &twice {
-        say(&format!("in a second boot only: {one}"));
+    for one in &later {
+        say(&format!("in a later boot only: {one}"));
     }
     say(&sum);
     Ok(if failed == 0 { Ending::Done } else { Ending::Failed })
@@ -423,9 +428,10 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
 /// Boots guests again for what has failed in them, one after the other, and puts what came of it
 /// in its place. Returns a line for each test that passed only then. Where more guests than a few
 /// have failures it is no chance, and nothing is booted.
-fn second_boots(
+fn later_boot(
     plans: &[GuestRun<'_>],
     guests: &mut [Vec<Told>],
+    boot: usize,
     mut run: impl FnMut(&GuestRun<'_>) -> Result<Vec<Told>>,
 ) -> Result<Vec<String>> {
     const GUESTS: usize = 3;
@@ -433,7 +439,7 @@ fn second_boots(
         .iter()
         .zip(&*guests)
         .enumerate()
-        .filter_map(|(at, (plan, rows))| Some((at, plan.again(rows)?)))
+        .filter_map(|(at, (plan, rows))| Some((at, plan.again(rows, boot)?)))
         .collect();
     if again.len() > GUESTS {
         return Ok(Vec::new());
@@ -667,7 +673,7 @@ mod tests {
         let canaries = vec![told(CANARIES[0], failed("it didn't fail"))];
         let mut guests = [first(), canaries.clone(), vec![told("a", Verdict::Passed)]];
         let mut booted = Vec::new();
-        let twice = second_boots(&plans, &mut guests, |plan| {
+        let twice = later_boot(&plans, &mut guests, 1, |plan| {
             booted.push((plan.tests.clone(), plan.boot));
             Ok(vec![told("b", Verdict::Passed), told("c", failed("z"))])
         });
@@ -680,7 +686,7 @@ mod tests {
         // Four guests that fail are no chance.
         let plans = [(); 4].map(|()| plan(&["a", "b", "c"]));
         let mut guests = [(); 4].map(|()| first());
-        let none = second_boots(&plans, &mut guests, |_| panic!("it boots nothing"));
+        let none = later_boot(&plans, &mut guests, 1, |_| panic!("it boots nothing"));
         assert_eq!(none.unwrap(), Vec::<String>::new());
     }
 
