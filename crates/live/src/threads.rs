@@ -18,6 +18,7 @@
 
 use crate::journal::{self, Head, JournalError, Kind, Wrong};
 use crate::machine::{Brought, Threads};
+use crate::people::find;
 use crate::people::stat::start_of;
 use crate::place::Place;
 use homenode_core::policy::seen::Who;
@@ -143,9 +144,8 @@ fn parse(text: &str) -> Result<(Head, Vec<Kept>), Wrong> {
 
 /// Threads of a process that are there.
 fn threads_of(place: &Place, pid: u32) -> Vec<u32> {
-    let all =
-        fs::read_dir(place.path(&format!("/proc/{pid}/task"))).into_iter().flatten().flatten();
-    all.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+    let all = find::all(&place.path(&format!("/proc/{pid}/task"))).unwrap_or_default();
+    all.into_iter().map(|(tid, _)| tid).collect()
 }
 
 fn lives(place: &Place, who: Who) -> bool {
@@ -354,6 +354,30 @@ mod tests {
         (all, list)
     }
 
+    /// A process that sleeps, and may use several CPUs.
+    struct Scene {
+        place: Place,
+        all: Vec<u32>,
+        cpus: Vec<Cpu>,
+        child: Child,
+        who: Who,
+        before: Set,
+    }
+
+    /// `None`, and why is printed, where there is only one CPU.
+    fn scene(at: &Folder) -> Option<Scene> {
+        let place = place(at);
+        let (all, cpus) = cpus();
+        if all.len() < 2 {
+            println!("skipped: this process may use one CPU only");
+            return None;
+        }
+        let child = sleeper();
+        let who = Who { pid: child.id(), start: start_of(&place, child.id()).unwrap() };
+        let before = get(who.pid).unwrap();
+        Some(Scene { place, all, cpus, child, who, before })
+    }
+
     #[test]
     fn sets_are_read_as_they_were_written() {
         for set in [Set::empty(), Set::with([0].into_iter()), Set::with([3, 64, 8191].into_iter())]
@@ -368,15 +392,7 @@ mod tests {
     #[test]
     fn a_thread_is_kept_for_a_while_and_then_as_it_was() {
         let at = Folder::new();
-        let place = place(&at);
-        let (all, cpus) = cpus();
-        if all.len() < 2 {
-            println!("skipped: this process may use one CPU only");
-            return;
-        }
-        let mut child = sleeper();
-        let who = Who { pid: child.id(), start: start_of(&place, child.id()).unwrap() };
-        let before = get(who.pid).unwrap();
+        let Some(Scene { place, all, cpus, mut child, who, before }) = scene(&at) else { return };
         let mut affinity = Affinity::open(&place, &cpus).unwrap();
         let last = *all.last().unwrap();
         let got = affinity.bring(who, NodeId(last as u16), Picos::from_secs(1)).unwrap();
@@ -402,15 +418,7 @@ mod tests {
     #[test]
     fn what_a_crash_left_is_widened() {
         let at = Folder::new();
-        let place = place(&at);
-        let (all, cpus) = cpus();
-        if all.len() < 2 {
-            println!("skipped: this process may use one CPU only");
-            return;
-        }
-        let mut child = sleeper();
-        let who = Who { pid: child.id(), start: start_of(&place, child.id()).unwrap() };
-        let before = get(who.pid).unwrap();
+        let Some(Scene { place, all, cpus, mut child, who, before }) = scene(&at) else { return };
         let mut affinity = Affinity::open(&place, &cpus).unwrap();
         affinity.bring(who, NodeId(all[0] as u16), Picos::from_secs(1)).unwrap();
         // As if it had been killed: nothing is put back, the lock goes.

@@ -275,14 +275,17 @@ impl<M: Machine> Around for Limited<M> {
         waited
     }
     fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
-        if let (true, Act::Affine { .. }) = (self.held, &order.act) {
-            let fails = Fails { no_room: Pages(1), ..Fails::default() };
-            let (order, tried, moved, took) = (order.id, Pages(1), Pages::ZERO, Picos::ZERO);
-            self.answers.push(Seen::Done { order, tried, moved, fails, took });
-            return Ok(());
-        }
-        if let (true, Act::Move { spans, .. }) = (self.held, &order.act) {
-            let tried = spans.iter().map(|s| s.pages()).sum();
+        let moves = match &order.act {
+            Act::Move { spans, .. } => Some(spans.iter().map(|s| s.pages()).sum()),
+            // As one thread.
+            Act::Affine { .. } => Some(Pages(1)),
+            Act::Watch { .. }
+            | Act::Unwatch { .. }
+            | Act::Census { .. }
+            | Act::Look { .. }
+            | Act::SetKnob { .. } => None,
+        };
+        if let Some(tried) = moves.filter(|_| self.held) {
             let fails = Fails { no_room: tried, ..Fails::default() };
             let (order, moved, took) = (order.id, Pages::ZERO, Picos::ZERO);
             self.answers.push(Seen::Done { order, tried, moved, fails, took });

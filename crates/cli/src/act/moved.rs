@@ -137,17 +137,45 @@ impl<'a> Moved<'a> {
         }
     }
 
-    /// One move: its row in the ledger, and the sums.
-    fn book(&mut self, deed: &Deed, gain: i64) -> Option<LedgerEntry> {
-        let Act::Move { who, ref spans, from, to } = deed.order.act else { return None };
+    /// What is kept of a process for which an order has reported.
+    fn process(&mut self, who: Who) -> &mut ActProcess {
         let name = self.names.get(&who).cloned().unwrap_or_default();
+        self.changed.insert(who);
         let p = self.processes.entry(who).or_insert_with(|| ActProcess {
             pid: who.pid,
             start_ticks: who.start,
             ..ActProcess::default()
         });
-        p.name.clone_from(&name);
+        p.name = name;
         p.orders += 1;
+        p
+    }
+
+    /// The row of an order about a process, in which nothing was moved yet.
+    fn row(&self, who: Who, deed: &Deed, saves: f64) -> LedgerEntry {
+        LedgerEntry {
+            unix_ms: unix_ms(),
+            mover: LedgerMover::Homenode,
+            pid: Some(who.pid),
+            start_ticks: Some(who.start),
+            name: Some(self.names.get(&who).cloned().unwrap_or_default()),
+            from: None,
+            to: None,
+            tried_bytes: 0,
+            moved_bytes: 0,
+            failed_bytes: BTreeMap::new(),
+            threads: None,
+            cause: deed.order.why.name().to_owned(),
+            expected_saves_s: Some(saves),
+            took_s: Some(deed.took.as_secs_f64()),
+            by: std::process::id(),
+        }
+    }
+
+    /// One move: its row in the ledger, and the sums.
+    fn book(&mut self, deed: &Deed, gain: i64) -> Option<LedgerEntry> {
+        let Act::Move { who, ref spans, from, to } = deed.order.act else { return None };
+        let p = self.process(who);
         p.tried_bytes += deed.tried.0 * PAGE_SIZE;
         let failed = failed_bytes(&deed.fails);
         for (cause, bytes) in &failed {
@@ -156,7 +184,6 @@ impl<'a> Moved<'a> {
         let moved = deed.moved.0;
         if moved > 0 {
             *p.moved_bytes.entry(format!("{from}>{to}")).or_default() += moved * PAGE_SIZE;
-            self.pays.moved(deed.at, who, spans.clone(), moved, gain);
         }
         // What is expected of the whole order holds for the pages that moved.
         let named: u64 = spans.iter().map(|s| s.pages().0).sum();
@@ -164,62 +191,31 @@ impl<'a> Moved<'a> {
         let saves = deed.order.expect.saves.as_secs_f64() * part;
         p.expected_saves_s += saves;
         p.took_s += deed.took.as_secs_f64();
+        if moved > 0 {
+            self.pays.moved(deed.at, who, spans.clone(), moved, gain);
+        }
         self.moved_pages += moved;
         self.uncounted += moved;
-        self.changed.insert(who);
         Some(LedgerEntry {
-            threads: None,
-            unix_ms: unix_ms(),
-            mover: LedgerMover::Homenode,
-            pid: Some(who.pid),
-            start_ticks: Some(who.start),
-            name: Some(name),
             from: Some(from.0),
             to: Some(to.0),
             tried_bytes: deed.tried.0 * PAGE_SIZE,
             moved_bytes: moved * PAGE_SIZE,
             failed_bytes: failed,
-            cause: deed.order.why.name().to_owned(),
-            expected_saves_s: Some(saves),
-            took_s: Some(deed.took.as_secs_f64()),
-            by: std::process::id(),
+            ..self.row(who, deed, saves)
         })
     }
 
     /// Threads that were brought to a node: their row in the ledger.
     fn book_threads(&mut self, deed: &Deed) -> Option<LedgerEntry> {
         let Act::Affine { who, node } = deed.order.act else { return None };
-        let name = self.names.get(&who).cloned().unwrap_or_default();
-        let p = self.processes.entry(who).or_insert_with(|| ActProcess {
-            pid: who.pid,
-            start_ticks: who.start,
-            ..ActProcess::default()
-        });
-        p.name.clone_from(&name);
-        p.orders += 1;
-        *p.threads_brought.entry(node.to_string()).or_default() += deed.moved.0;
-        let saves = deed.order.expect.saves.as_secs_f64();
-        let saves = if deed.moved.0 > 0 { saves } else { 0.0 };
+        let brought = deed.moved.0;
+        let saves = if brought > 0 { deed.order.expect.saves.as_secs_f64() } else { 0.0 };
+        let p = self.process(who);
+        *p.threads_brought.entry(node.to_string()).or_default() += brought;
         p.expected_saves_s += saves;
-        self.brought += deed.moved.0;
-        self.changed.insert(who);
-        Some(LedgerEntry {
-            threads: Some(deed.moved.0),
-            unix_ms: unix_ms(),
-            mover: LedgerMover::Homenode,
-            pid: Some(who.pid),
-            start_ticks: Some(who.start),
-            name: Some(name),
-            from: None,
-            to: Some(node.0),
-            tried_bytes: 0,
-            moved_bytes: 0,
-            failed_bytes: BTreeMap::new(),
-            cause: deed.order.why.name().to_owned(),
-            expected_saves_s: Some(saves),
-            took_s: Some(deed.took.as_secs_f64()),
-            by: std::process::id(),
-        })
+        self.brought += brought;
+        Some(LedgerEntry { to: Some(node.0), threads: Some(brought), ..self.row(who, deed, saves) })
     }
 
     fn write(&mut self, entries: &[LedgerEntry]) {
