@@ -91,8 +91,10 @@ impl Args {
 }
 
 fn tiering(mode: u64, extra: &[(&str, u64)]) -> Vec<(String, String)> {
-    let all = [("numa_balancing", mode), ("demotion_enabled", 1)];
-    let numbers = all.iter().chain(extra).map(|(k, v)| ((*k).to_owned(), v.to_string()));
+    knobs(&[&[("numa_balancing", mode), ("demotion_enabled", 1)], extra].concat())
+}
+fn knobs(numbers: &[(&str, u64)]) -> Vec<(String, String)> {
+    let numbers = numbers.iter().map(|(k, v)| ((*k).to_owned(), v.to_string()));
     // What is timed is work on base pages: nobody asks for huge ones.
     numbers.chain([("transparent_hugepage".to_owned(), "madvise".to_owned())]).collect()
 }
@@ -161,11 +163,13 @@ fn scale(a: &Args) {
     let ids = gauss_ids(1 << 24, pages, 1);
     // The whole footprint is resident before the clock starts: touched in order.
     let touch: Vec<u32> = (0..pages as u32).map(|p| p | 1 << 31).collect();
-    let m = machine(2, pages / 4, pages);
+    // The second node is below what a zone may have with generations (1008 GiB) at 1 TiB too.
+    let m = machine(2, pages / 4, pages / 8 * 7);
+    let lru_gen = ("lru_gen", a.num("lru-gen", 7));
     // As a kernel with two nodes boots: balancing in mode 1, no demotion.
     let knobs = match a.num("mode", 1) {
-        1 => Vec::new(),
-        mode => tiering(mode, &[]),
+        1 => knobs(&[("numa_balancing", 1), lru_gen]),
+        mode => tiering(mode, &[lru_gen]),
     };
     let setup = Setup { knobs, ..Setup::default() };
     let mut s = Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[touch.into()])

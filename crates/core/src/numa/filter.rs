@@ -278,23 +278,27 @@ pub enum IsolateRefusal {
 
 /// Isolation of a page that is to move.
 ///
+/// * `machine` – what the two questions are asked of.
 /// * `room` – asked third: whether [`crate::tiering::watermarks::admit_node`] admits.
+/// * `on_lru` – asked last: most pages that are refused are refused for want of room, and
+///   the lists are a place of memory that nobody has looked at.
 ///
 /// Source: specs/numa.md#isolation.
 #[inline]
-pub fn isolate(
+pub fn isolate<M>(
+    machine: &mut M,
     shared_executable_file: bool,
     dirty_file: bool,
-    room: impl FnOnce() -> bool,
-    on_lru: bool,
+    room: impl FnOnce(&mut M) -> bool,
+    on_lru: impl FnOnce(&M) -> bool,
 ) -> Result<(), IsolateRefusal> {
     if shared_executable_file {
         Err(IsolateRefusal::SharedExecutable)
     } else if dirty_file {
         Err(IsolateRefusal::DirtyFile)
-    } else if !room() {
+    } else if !room(machine) {
         Err(IsolateRefusal::NoRoom)
-    } else if !on_lru {
+    } else if !on_lru(machine) {
         Err(IsolateRefusal::NotOnLru)
     } else {
         Ok(())

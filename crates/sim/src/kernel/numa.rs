@@ -411,7 +411,8 @@ impl Kernel {
         let mut slow = SlowFault {
             page: PageAt { space: at.space as u32, vpn: at.vpn },
             nr_pages: Pages(n),
-            active: self.is_active(item),
+            // Only rules of tiers ask; it is the one thing here that is read from the lists.
+            active: timed && self.is_active(item),
             to: dst_id,
             now_ms,
             field: AccessTime::from_bits(w.stamp()),
@@ -446,15 +447,16 @@ impl Kernel {
         let promotion = mode.tiering() && !self.top[src] && self.top[dst];
         let (mut moved, mut zone) = (false, None);
         if let Verdict::Move { .. } = verdict {
-            let on_lru = self.memory.listed(item).is_some();
+            let dirty = file && self.memory.is_dirty(item);
             let refused = isolate(
+                self,
                 executable && file && mappers > 1,
-                file && self.memory.is_dirty(item),
-                || {
-                    zone = self.room_for(dst, n, promotion);
+                dirty,
+                |kernel| {
+                    zone = kernel.room_for(dst, n, promotion);
                     zone.is_some()
                 },
-                on_lru,
+                |kernel| kernel.memory.listed(item).is_some(),
             )
             .is_err();
             if let Some(zone) = zone.filter(|_| !refused) {

@@ -143,9 +143,9 @@ fn unknown() {
 #[test]
 fn isolation() {
     use IsolateRefusal as R;
-    assert_eq!(isolate(true, true, || false, false), Err(R::SharedExecutable));
-    assert_eq!(isolate(false, true, || false, false), Err(R::DirtyFile));
-    assert_eq!(isolate(false, false, || false, false), Err(R::NoRoom));
-    assert_eq!(isolate(false, false, || true, false), Err(R::NotOnLru));
-    assert_eq!(isolate(false, false, || true, true), Ok(()));
+    assert_eq!(isolate(&mut (), true, true, |()| false, |()| false), Err(R::SharedExecutable));
+    assert_eq!(isolate(&mut (), false, true, |()| false, |()| false), Err(R::DirtyFile));
+    assert_eq!(isolate(&mut (), false, false, |()| false, |()| false), Err(R::NoRoom));
+    assert_eq!(isolate(&mut (), false, false, |()| true, |()| false), Err(R::NotOnLru));
+    assert_eq!(isolate(&mut (), false, false, |()| true, |()| true), Ok(()));
 }
