@@ -230,7 +230,7 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     let here = Here { found, source, source_notes, nothing, limits, ends: task.whom.ends() };
     let targets = task.whom.targets(&mut stop)?;
     let moves = acts.then_some(task.config.settings.stall);
-    let ask = Ask { targets, census: false, pace: Pace::at_most(PERMILLE), moves };
+    let ask = Ask { targets, census: false, pace: Pace::at_most(PERMILLE), moves, closely: !acts };
     let opened = match ready.open(&here.found, ask) {
         Ok(opened) => opened,
         Err(e) => return Err(not_opened(e, &mut stop)),

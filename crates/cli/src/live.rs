@@ -94,6 +94,9 @@ pub(crate) struct Ask {
     /// Longest time for which a call that moves pages may hold a process up; without it
     /// nothing can be moved.
     pub(crate) moves: Option<Picos>,
+    /// Whether the source looks as closely as it can, whatever that takes: for advice, whose
+    /// moves nobody carries out.
+    pub(crate) closely: bool,
 }
 
 /// A machine that is being looked at. Ends with [`LiveMachine::close`].
@@ -234,7 +237,10 @@ impl Ready {
     ///
     /// # Errors
     /// Processes that are not there.
-    pub(crate) fn open(self, found: &Found, ask: Ask) -> Result<Opened> {
+    pub(crate) fn open(mut self, found: &Found, ask: Ask) -> Result<Opened> {
+        if ask.closely {
+            self.heat.closely();
+        }
         let people = Proc::new(&found.root, &ask.targets, &found.machine.cpus)?;
         let places = ThisKernel::new(&found.root);
         let refused = places.refused();

@@ -152,7 +152,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             Pace { permille: PERMILLE, longest: Picos(args.period.0 / 10 * 9) }
         }
     };
-    let opened = match ready.open(&found, Ask { targets, census: true, pace, moves: None }) {
+    let opened = match ready
+        .open(&found, Ask { targets, census: true, pace, moves: None, closely: false })
+    {
         Ok(opened) => opened,
         Err(e) => return not_opened(e, &mut stop),
     };

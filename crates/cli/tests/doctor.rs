@@ -71,6 +71,8 @@ fn a_machine_without_heat_is_told_so_and_what_to_get() {
                               in use: clears accessed bits of the pages that it samples: reclaim still
                               learns of them through the folio's young flag, MGLRU's walks and idle page
                               tracking may miss them; a kernel thread checks up to 1000 regions every 5 ms
+                              for advice and while memory is moved, else within 1 % of a CPU and every 40 ms
+                              at the latest
           hint-fault          not offered: only one node has memory: hint faults tell too little
                               in use: nothing that the kernel's balancing doesn't already do: it marks pages
                               inaccessible, takes the faults, and moves pages and threads by its own rules;

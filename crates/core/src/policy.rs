@@ -15,6 +15,7 @@
 //! node 0, and is told by `Seen::Done` how many got there. `examples/own-policy` is a
 //! whole one.
 
+pub mod checks;
 pub mod choice;
 pub mod extents;
 pub mod facts;

@@ -119,6 +119,11 @@ pub trait Heat {
     fn wakes(&self) -> Option<RawFd> {
         None
     }
+    /// Looks as closely as it can from now on, whatever that takes: for some seconds of
+    /// advice, which come only once.
+    fn closely(&mut self) {}
+    /// homenode has moved memory: what came of it is worth a close look.
+    fn moved(&mut self) {}
     /// Processor time that threads of the kernel took for it so far; `None` if there are
     /// none.
     fn spent(&self) -> Option<Picos> {
@@ -396,6 +401,9 @@ impl LiveMachine {
                 match &mut self.parts.mover {
                     Some(mover) if self.parts.people.lives(who) => {
                         carried = mover.carry(who, &spans, from, to);
+                        if carried.moved != Pages::ZERO {
+                            self.parts.heat.moved();
+                        }
                     }
                     _ => carried.fails.gone = named,
                 }

@@ -25,7 +25,7 @@ use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::policy::order::Act;
 use homenode_core::policy::seen::{Seen, Source, Span};
-use homenode_core::units::Pages;
+use homenode_core::units::{Pages, Picos};
 use look::{count_pages, each_page};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -206,7 +206,10 @@ impl Agent {
                 );
                 let pages = Pages(n);
                 match answer {
-                    Ordered::Moved => *moved += n,
+                    Ordered::Moved => {
+                        *moved += n;
+                        self.heat.moved(Picos(ctx.clock));
+                    }
                     Ordered::Absent => fails.absent += pages,
                     Ordered::Busy => fails.busy += pages,
                     Ordered::NoRoom => fails.no_room += pages,

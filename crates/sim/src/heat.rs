@@ -9,6 +9,7 @@ mod samples;
 use crate::kernel::{Ctx, Kernel};
 use crate::simulation::Simulation;
 use homenode_core::policy::seen::{Seen, Source, Who};
+use homenode_core::units::Picos;
 use std::collections::BTreeMap;
 
 /// Who is watched, by address space.
@@ -21,6 +22,10 @@ pub(crate) trait HeatSource: Send {
     /// Tells what was seen since the last time of those who are watched; what reading it
     /// takes.
     fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64;
+    /// homenode has moved memory: what came of it is worth a close look.
+    fn moved(&mut self, now: Picos) {
+        let _ = now;
+    }
     /// The task that is its thread, if it has one.
     fn thread(&self) -> Option<usize> {
         None

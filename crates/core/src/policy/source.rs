@@ -99,7 +99,7 @@ static DAMON: DataSheet = DataSheet {
     lacks: &[Evidence::Cpu],
     decides: [
         exact(""),
-        degraded("regions; a lower bound from 200 accesses a second and page on"),
+        degraded("regions; a lower bound from 25 to 200 accesses a second and page on"),
         exact("within a region"),
         BY_CPUS,
         exact("when asked"),
@@ -125,13 +125,14 @@ static DAMON: DataSheet = DataSheet {
     },
     disturbs: "clears accessed bits of the pages that it samples: reclaim still learns of them \
                through the folio's young flag, MGLRU's walks and idle page tracking may miss them; \
-               a kernel thread checks up to 1000 regions every 5 ms",
+               a kernel thread checks up to 1000 regions every 5 ms for advice \
+               and while memory is moved, else within 1 % of a CPU and every 40 ms at the latest",
     knobs: OFF,
-    simulated: "homenode sees DAMON's regions (5 ms, 100 ms, 10 to 1000 of them) and what /proc \
+    simulated: "homenode sees DAMON's regions (10 to 1000 of them, checked every 5 to 40 ms) and what /proc \
                 shows; DAMON tells neither CPU nor place, so the node of a process's CPUs comes \
                 from /proc, and places are looked up",
     caveat: Some(
-        "DAMON tells at most 200 accesses a second and page: of hotter memory the savings are a \
+        "DAMON tells at most 200 accesses a second and page (25 where it checks every 40 ms): of hotter memory the savings are a \
          lower bound",
     ),
     beside: None,

@@ -1,10 +1,12 @@
 //! DAMON as a source of heat: a kdamond of our own over the watched processes.
 //!
 //! ```text
-//!  watch ─▶ seats ─▶ sysfs: targets, on, commit ─▶ kdamond ─┐ each 100 ms, per target and
+//!  watch ─▶ seats ─▶ sysfs: targets, on, commit ─▶ kdamond ─┐ each 0.1 to 0.8 s, per target and
 //!                                                           │ region: damon_aggregated
 //!  take ◀── regions by target ◀── blocks ◀── perf's ring ◀──┘
 //! ```
+//!
+//! How often the kdamond checks follows from what it takes (`homenode_core::policy::checks`).
 //!
 //! Regions come by the tracepoint `damon_aggregated`, bound to the kdamond's thread, not
 //! by `tried_regions`: it names the target, and costs no folder per region. Nothing of it
@@ -34,19 +36,21 @@ use crate::machine::Heat;
 use crate::place::Place;
 use crate::probe::{self, FilesOnly};
 use blocks::{Block, Blocks};
+use homenode_core::policy::checks::{CHECKS, CheckInterval};
 use homenode_core::policy::choice;
 use homenode_core::policy::seen::{Seen, Source, Span, Who};
 use homenode_core::units::{PAGE_SIZE, Picos};
 use kernel::{Folder, Kernel, Real, Tap, Told};
 use seats::Seat;
-use slot::{AGGREGATE_US, Heard, SAMPLE_US, UPDATE_US};
+use slot::{Heard, UPDATE_US};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 
-/// Checks of an aggregation.
-const CHECKS: u32 = (AGGREGATE_US / SAMPLE_US) as u32;
-/// Nanoseconds of silence that are told: ten aggregations.
-const SILENCE: u64 = 10 * AGGREGATE_US * 1000;
+/// Aggregations of silence that are told.
+const SILENCE: u64 = 10;
+/// Aggregations that are not told where the interval changes: that in which it does counts
+/// both, and of the next it is not known how long it took.
+const MIXED: u32 = 2;
 /// Nanoseconds between two changes of the targets: one update of the regions and some.
 /// Each change begins the kernel's waiting for the update anew.
 const BETWEEN: u64 = (UPDATE_US + UPDATE_US / 2) * 1000;
@@ -75,6 +79,10 @@ pub struct Damon {
     spoke: u64,
     /// Whether silence was told.
     silent: bool,
+    /// How often it is to check.
+    interval: CheckInterval,
+    /// How often the thread was told to.
+    every: Picos,
 }
 
 impl Damon {
@@ -110,6 +118,8 @@ impl Damon {
             may_tell: 0,
             spoke: 0,
             silent: false,
+            interval: CheckInterval::new(),
+            every: CheckInterval::new().every(),
         };
         damon.kept = Some(kept);
         match slot::make(&*damon.kernel, me) {
@@ -163,8 +173,10 @@ impl Damon {
                 self.ends();
                 return Ok(());
             }
-            let next = seats::plan(&self.seats, &self.wanted);
-            if on && seats::same(&next, &self.seats) {
+            let every = self.interval.every();
+            let mut next = seats::plan(&self.seats, &self.wanted, every);
+            let paced = every == self.every;
+            if on && paced && seats::same(&next, &self.seats) {
                 return Ok(());
             }
             let now = self.kernel.now_ns();
@@ -173,6 +185,11 @@ impl Damon {
             }
             let pids: Vec<u32> = next.iter().map(|s| s.who.map_or(self.me, |w| w.pid)).collect();
             slot::seat(&*self.kernel, &pids)?;
+            if !paced {
+                slot::set_interval(&*self.kernel, every)?;
+                self.every = every;
+                next.iter_mut().for_each(|s| s.quiet = s.quiet.max(MIXED));
+            }
             let heard = if on { slot::commit(&*self.kernel)? } else { slot::start(&*self.kernel)? };
             if heard == Heard::Gone {
                 continue;
@@ -215,7 +232,8 @@ impl Damon {
     /// When there will be something to do.
     fn wake_up(&self) {
         let Some(wake) = &self.wake else { return };
-        let open = !seats::same(&seats::plan(&self.seats, &self.wanted), &self.seats);
+        let next = seats::plan(&self.seats, &self.wanted, self.every);
+        let open = !seats::same(&next, &self.seats) || self.every != self.interval.every();
         let idle = self.seats.is_empty() && self.wanted.is_empty();
         wake.at((open && !idle).then_some(if self.seats.is_empty() { 0 } else { self.may_tell }));
     }
@@ -240,27 +258,29 @@ impl Damon {
             out.push(Seen::Lost { events: lost });
         }
         let now_ns = self.kernel.now_ns();
+        let silence = SILENCE * slot::aggregation(self.every).as_ns();
         for (target, block) in self.blocks.take() {
             let seat = usize::try_from(target).ok().and_then(|i| self.seats.get_mut(i));
             let Some(seat) = seat else { continue };
             let quiet = seat.quiet;
             seat.quiet = quiet.saturating_sub(block.of);
             // What was in a full ring for long is no news.
-            let old = now_ns.saturating_sub(block.at) > SILENCE;
+            let old = now_ns.saturating_sub(block.at) > silence;
             let Some(who) = seat.who else { continue };
             if !old {
                 (self.spoke, self.silent) = (self.spoke.max(block.at), false);
             }
             if !old && quiet == 0 && self.wanted.contains(&who) {
-                tell(who, &block, out);
+                tell(who, &block, self.every, out);
             }
         }
         if let Some((thread, seen)) = &mut self.thread {
             *seen = self.kernel.ran(*thread).unwrap_or(*seen).max(*seen);
         }
+        self.interval.judge(Picos::from_ns(now_ns), self.all_spent());
         let since = now_ns.saturating_sub(self.spoke);
         // Before the thread was started there is nothing to be silent.
-        if !self.seats.is_empty() && since > SILENCE && !self.silent {
+        if !self.seats.is_empty() && since > silence && !self.silent {
             self.silent = true;
             out.push(Seen::Stale { since: now.saturating_sub(Picos::from_ns(since)) });
         }
@@ -284,16 +304,17 @@ impl Damon {
 }
 
 /// A target's regions.
-fn tell(who: Who, block: &Block, out: &mut Vec<Seen>) {
+///
+/// * `asked` – time between two checks as the thread was told.
+fn tell(who: Who, block: &Block, asked: Picos, out: &mut Vec<Seen>) {
     // DAMON's thread sleeps for at least the interval: under load it takes longer.
-    let nominal = SAMPLE_US * 1000;
-    let every = block.took.map_or(nominal, |t| t / u64::from(CHECKS));
-    let every = Picos::from_ns(every.clamp(nominal, 10 * nominal));
+    let took = block.took.map_or(asked, |t| Picos::from_ns(t / u64::from(CHECKS)));
+    let every = took.max(asked).min(Picos(10 * asked.0));
     out.extend(block.regions.iter().map(|r| {
         let span = Span { start: r.start / PAGE_SIZE, end: r.end.div_ceil(PAGE_SIZE) };
         let accessed = u32::try_from(r.accesses).unwrap_or(u32::MAX).min(CHECKS);
-        let age = r.age.saturating_mul(u64::from(CHECKS)).saturating_mul(SAMPLE_US * 1_000_000);
-        Seen::Region { who, span, accessed, checks: CHECKS, every, age: Picos(age) }
+        let age = Picos(r.age.saturating_mul(slot::aggregation(asked).0));
+        Seen::Region { who, span, accessed, checks: CHECKS, every, age }
     }));
 }
 
@@ -316,6 +337,12 @@ impl Heat for Damon {
         let settled = self.settle();
         self.wake_up();
         settled.map_err(|e| crate::sentence(&e))
+    }
+    fn closely(&mut self) {
+        self.interval = CheckInterval::shortest();
+    }
+    fn moved(&mut self) {
+        self.interval.moved(Picos::from_ns(self.kernel.now_ns()));
     }
     fn wakes(&self) -> Option<RawFd> {
         self.wake.as_ref().map(wake::Wake::fd)

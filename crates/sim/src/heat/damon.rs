@@ -1,13 +1,14 @@
 //! DAMON's regions, by a kernel thread of its own. Source: specs/sources.md.
 
 use super::{HeatSource, Watched};
-use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
+use crate::kernel::damon::Damon;
 use crate::kernel::{Ctx, Kernel};
 use crate::program::Kdamond;
 use crate::simulation::Simulation;
 use crate::tasks::Kind;
 use crate::watch::By;
 use homenode_core::costs::Cost;
+use homenode_core::policy::checks::CHECKS;
 use homenode_core::policy::seen::{Seen, Span};
 use homenode_core::units::Picos;
 
@@ -39,18 +40,22 @@ impl HeatSource for DamonRegions {
     }
     fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64 {
         let before = out.len();
-        for (space, regions) in self.damon.take() {
+        let (told, every) = self.damon.take();
+        for (space, regions) in told {
             let Some(&who) = watched.get(&space) else { continue };
             out.extend(regions.into_iter().map(|r| Seen::Region {
                 who,
                 span: Span { start: r.start, end: r.end },
                 accessed: r.accessed,
                 checks: CHECKS,
-                every: Picos(SAMPLE),
-                age: Picos(u64::from(r.age) * u64::from(CHECKS) * SAMPLE),
+                every,
+                age: Picos(u64::from(r.age) * u64::from(CHECKS) * every.0),
             }));
         }
         sim.kernel.prices[Cost::DamonRegion] * (out.len() - before) as u64
+    }
+    fn moved(&mut self, now: Picos) {
+        self.damon.moved(now);
     }
     fn thread(&self) -> Option<usize> {
         Some(self.thread)
@@ -58,6 +63,6 @@ impl HeatSource for DamonRegions {
     fn turn(&mut self, kernel: &mut Kernel, ctx: &mut Ctx) -> Option<u64> {
         self.damon.look(kernel, ctx);
         self.runs = !self.damon.idle();
-        self.runs.then_some(ctx.clock + SAMPLE)
+        self.runs.then_some(ctx.clock + self.damon.every().0)
     }
 }

@@ -1,7 +1,7 @@
 //! DAMON on address spaces: regions that are sampled, merged and split.
 //!
-//! One page of each region stands for all: every 5 ms its accessed bit is looked at
-//! and another page's bit is cleared. After 20 looks (100 ms) the counts are told,
+//! One page of each region stands for all: every 5 to 40 ms its accessed bit is looked at
+//! and another page's bit is cleared. After 20 looks the counts are told,
 //! neighbours of like count become one region, and each region is cut in two at
 //! random, so that a border inside it can be found.
 //!
@@ -20,14 +20,12 @@
 use super::{Ctx, Kernel};
 use crate::random::Stream;
 use crate::space::Space;
+use homenode_core::policy::checks::{CHECKS, CheckInterval};
+use homenode_core::units::Picos;
 use std::collections::BTreeMap;
 
-/// Time between two looks, in picoseconds.
-pub(crate) const SAMPLE: u64 = 5_000_000_000;
-/// Looks in an aggregation.
-pub(crate) const CHECKS: u32 = 20;
-/// Aggregations after which the regions follow the mappings (1 s).
-const UPDATE: u32 = 10;
+/// Time after which the regions follow the mappings.
+const UPDATE: Picos = Picos::from_secs(1);
 /// Fewest and most regions of all processes together.
 pub(crate) const REGIONS: (u64, u64) = (10, 1000);
 
@@ -61,7 +59,11 @@ pub(crate) struct Damon {
     /// By address space.
     targets: BTreeMap<usize, Vec<Region>>,
     looks: u32,
-    aggregations: u32,
+    interval: CheckInterval,
+    /// Since the regions were fitted.
+    since_fit: Picos,
+    /// Processor time of its thread so far.
+    spent: Picos,
     /// Regions after the last split, before this aggregation's.
     before: usize,
     random: Stream,
@@ -69,6 +71,8 @@ pub(crate) struct Damon {
     each: u64,
     /// The last aggregation, until somebody takes it.
     told: BTreeMap<usize, Vec<Region>>,
+    /// Time between two of its looks.
+    told_every: Picos,
 }
 
 impl Damon {
@@ -76,11 +80,14 @@ impl Damon {
         Self {
             targets: BTreeMap::new(),
             looks: 0,
-            aggregations: 0,
+            interval: CheckInterval::new(),
+            since_fit: Picos::ZERO,
+            spent: Picos::ZERO,
             before: 0,
             random: Stream::new(seed, "damon"),
             each,
             told: BTreeMap::new(),
+            told_every: CheckInterval::new().every(),
         }
     }
     /// One more process.
@@ -107,13 +114,46 @@ impl Damon {
     pub(crate) fn idle(&self) -> bool {
         self.targets.is_empty()
     }
-    /// The last aggregation, if it wasn't taken before: by address space.
-    pub(crate) fn take(&mut self) -> BTreeMap<usize, Vec<Region>> {
-        std::mem::take(&mut self.told)
+    /// The last aggregation, if it wasn't taken before, by address space, and the time between
+    /// its looks.
+    pub(crate) fn take(&mut self) -> (BTreeMap<usize, Vec<Region>>, Picos) {
+        (std::mem::take(&mut self.told), self.told_every)
+    }
+    /// Time until the next look.
+    pub(crate) const fn every(&self) -> Picos {
+        self.interval.every()
+    }
+    /// homenode has moved memory.
+    pub(crate) const fn moved(&mut self, now: Picos) {
+        self.interval.moved(now);
     }
 
     /// One look at all regions, and what is due with it. Charges `ctx`.
     pub(crate) fn look(&mut self, k: &mut Kernel, ctx: &mut Ctx) {
+        let begun = ctx.clock;
+        self.check(k);
+        self.looks += 1;
+        if self.looks >= CHECKS {
+            self.looks = 0;
+            self.aggregate();
+            self.since_fit += Picos(self.told_every.0 * u64::from(CHECKS));
+            if self.since_fit >= UPDATE {
+                self.since_fit = Picos::ZERO;
+                for (&space, regions) in &mut self.targets {
+                    let ranges = three_ranges(k.spaces[space].as_ref().expect("kept by check"));
+                    fit(regions, &ranges);
+                }
+            }
+            // Between two aggregations, so that no count is of two intervals.
+            if self.interval.judge(Picos(begun), self.spent) {
+                self.convert_ages();
+            }
+        }
+        self.choose(k, ctx);
+        self.spent += Picos(ctx.clock - begun);
+    }
+    /// Who was accessed since the last look.
+    fn check(&mut self, k: &mut Kernel) {
         self.targets.retain(|&space, _| k.spaces[space].is_some());
         for (&space, regions) in &mut self.targets {
             for r in regions {
@@ -127,23 +167,14 @@ impl Damon {
                 }
             }
         }
-        self.looks += 1;
-        if self.looks >= CHECKS {
-            self.looks = 0;
-            self.aggregate();
-            self.aggregations += 1;
-            if self.aggregations % UPDATE == 0 {
-                for (&space, regions) in &mut self.targets {
-                    let ranges = three_ranges(k.spaces[space].as_ref().expect("kept above"));
-                    fit(regions, &ranges);
-                }
-            }
-        }
+    }
+    /// Another page of each region, whose bit is cleared.
+    fn choose(&mut self, k: &mut Kernel, ctx: &mut Ctx) {
         for (&space, regions) in &mut self.targets {
             for r in regions {
                 ctx.clock += self.each;
                 let vpn = r.start + self.random.below(r.pages());
-                let s = k.spaces[space].as_ref().expect("kept above");
+                let s = k.spaces[space].as_ref().expect("kept by check");
                 let Some(vma) = s.find(vpn) else { continue };
                 let Some(page) = s.place(vpn, s.vmas[vma].kind.file) else { continue };
                 if crate::page::Word(k.memory.words[page as usize]).resident() {
@@ -154,6 +185,13 @@ impl Damon {
         }
     }
 
+    /// Ages stay what they are in time when an aggregation takes longer or less.
+    fn convert_ages(&mut self) {
+        let (before, now) = (self.told_every.0, self.every().0);
+        for r in self.targets.values_mut().flatten() {
+            r.age = u32::try_from(u64::from(r.age) * before / now).unwrap_or(u32::MAX);
+        }
+    }
     fn count(&self) -> usize {
         self.targets.values().map(Vec::len).sum()
     }
@@ -177,6 +215,7 @@ impl Damon {
             like = (like * 2).max(1);
         }
         self.told.clone_from(&self.targets);
+        self.told_every = self.every();
         for r in self.targets.values_mut().flatten() {
             r.last = r.accessed;
             r.accessed = 0;

@@ -11,13 +11,16 @@
 //! comes to such a place finds the regions of another for a while: until DAMON has fitted
 //! them to the new mappings, and counted anew, they are not told.
 
-use super::slot::{AGGREGATE_US, UPDATE_US};
+use super::slot::{UPDATE_US, aggregation};
 use homenode_core::policy::seen::Who;
+use homenode_core::units::Picos;
 use std::collections::BTreeSet;
 
 /// Aggregations after which a place has forgotten who sat there before: an update of the
 /// regions, the aggregation in which it came, and one of slack.
-const FORGETS: u32 = (UPDATE_US / AGGREGATE_US) as u32 + 2;
+fn forgets(every: Picos) -> u32 {
+    UPDATE_US.div_ceil(aggregation(every).as_ns() / 1000) as u32 + 2
+}
 
 /// A place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,9 @@ impl Seat {
 
 /// Seats for `wanted` as near as can be to `now`; an empty `now` is a thread that is to
 /// be started. The first is ours.
-pub(super) fn plan(now: &[Seat], wanted: &BTreeSet<Who>) -> Vec<Seat> {
+///
+/// * `every` – time between two checks.
+pub(super) fn plan(now: &[Seat], wanted: &BTreeSet<Who>, every: Picos) -> Vec<Seat> {
     let stays = |seat: &Seat| seat.who.is_some_and(|who| wanted.contains(&who));
     let next = now.iter().map(|seat| if stays(seat) { *seat } else { Seat::US });
     let mut next: Vec<Seat> = next.collect();
@@ -46,7 +51,7 @@ pub(super) fn plan(now: &[Seat], wanted: &BTreeSet<Who>) -> Vec<Seat> {
     free.reverse();
     for who in wanted.difference(&seated) {
         match free.pop() {
-            Some(i) => next[i] = Seat { who: Some(*who), quiet: FORGETS },
+            Some(i) => next[i] = Seat { who: Some(*who), quiet: forgets(every) },
             None => next.push(Seat { who: Some(*who), quiet: 0 }),
         }
     }
@@ -64,6 +69,7 @@ pub(super) fn same(a: &[Seat], b: &[Seat]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::policy::checks::{LONGEST, SHORTEST};
     use proptest::prelude::*;
 
     fn who(pid: u32) -> Who {
@@ -82,14 +88,19 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_quiet_for_an_update_and_two_aggregations() {
+        assert_eq!((forgets(SHORTEST), forgets(LONGEST)), (12, 4));
+    }
+
+    #[test]
     fn who_stays_keeps_his_place() {
-        let first = plan(&[], &people(&[10, 11, 12, 13]));
+        let first = plan(&[], &people(&[10, 11, 12, 13]), SHORTEST);
         assert_eq!(shown(&first), "us, 10, 11, 12, 13");
-        let later = plan(&first, &people(&[10, 12, 20]));
+        let later = plan(&first, &people(&[10, 12, 20]), SHORTEST);
         assert_eq!(shown(&later), "us, 10, 20 quiet, 12");
-        let hole = plan(&later, &people(&[12]));
+        let hole = plan(&later, &people(&[12]), SHORTEST);
         assert_eq!(shown(&hole), "us, us, us, 12");
-        assert_eq!(shown(&plan(&hole, &people(&[]))), "us");
+        assert_eq!(shown(&plan(&hole, &people(&[]), SHORTEST)), "us");
     }
 
     proptest! {
@@ -101,7 +112,7 @@ mod tests {
             let mut seats = Vec::new();
             for pids in rounds {
                 let wanted: BTreeSet<Who> = pids.into_iter().map(who).collect();
-                let next = plan(&seats, &wanted);
+                let next = plan(&seats, &wanted, SHORTEST);
                 prop_assert_eq!(next[0], Seat::US);
                 let seated: Vec<Who> = next.iter().filter_map(|s| s.who).collect();
                 prop_assert_eq!(seated.len(), wanted.len());
@@ -110,7 +121,7 @@ mod tests {
                     let Seat { who: Some(w), .. } = seat else { continue };
                     prop_assert!(!wanted.contains(w) || next[i].who == Some(*w));
                 }
-                prop_assert!(same(&plan(&next, &wanted), &next));
+                prop_assert!(same(&plan(&next, &wanted, SHORTEST), &next));
                 seats = next;
             }
         }

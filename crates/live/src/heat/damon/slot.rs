@@ -17,26 +17,36 @@
 
 use super::error::DamonError;
 use super::kernel::{FOLDER, Files};
+use homenode_core::policy::checks::{CHECKS, INTERVALS, SHORTEST};
+use homenode_core::units::Picos;
 use std::io;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Microseconds between two checks.
-pub(super) const SAMPLE_US: u64 = 5_000;
-/// Microseconds of an aggregation.
-pub(super) const AGGREGATE_US: u64 = 100_000;
 /// Microseconds after which regions are fitted to the mappings.
 pub(super) const UPDATE_US: u64 = 1_000_000;
 /// Fewest and most regions.
 const REGIONS: (u64, u64) = (10, 1000);
 
+/// An aggregation.
+pub(super) const fn aggregation(every: Picos) -> Picos {
+    Picos(every.0 * CHECKS as u64)
+}
+
+/// What says how often the thread checks.
+fn intervals(every: Picos) -> [(&'static str, String); 2] {
+    let us = |time: Picos| (time.as_ns() / 1000).to_string();
+    [
+        ("monitoring_attrs/intervals/sample_us", us(every)),
+        ("monitoring_attrs/intervals/aggr_us", us(aggregation(every))),
+    ]
+}
+
 /// What is the same in every slot of ours.
-fn settings() -> [(&'static str, String); 6] {
+fn settings() -> [(&'static str, String); 4] {
     [
         ("operations", "vaddr".to_owned()),
-        ("monitoring_attrs/intervals/sample_us", SAMPLE_US.to_string()),
-        ("monitoring_attrs/intervals/aggr_us", AGGREGATE_US.to_string()),
         ("monitoring_attrs/intervals/update_us", UPDATE_US.to_string()),
         ("monitoring_attrs/nr_regions/min", REGIONS.0.to_string()),
         ("monitoring_attrs/nr_regions/max", REGIONS.1.to_string()),
@@ -104,7 +114,16 @@ fn set_up(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonError> {
     write(files, "0/contexts/nr_contexts", "1")?;
     // The mark first: what is not marked is nobody's.
     seat(files, &[me])?;
+    set_interval(files, SHORTEST)?;
     for (name, value) in settings() {
+        write(files, &format!("{CONTEXT}/{name}"), &value)?;
+    }
+    Ok(())
+}
+
+/// How often the thread checks, from the next [`start`] or [`commit`] on.
+pub(super) fn set_interval(files: &(impl Files + ?Sized), every: Picos) -> Result<(), DamonError> {
+    for (name, value) in intervals(every) {
         write(files, &format!("{CONTEXT}/{name}"), &value)?;
     }
     Ok(())
@@ -113,10 +132,12 @@ fn set_up(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonError> {
 /// Whether it is the slot that process `me` has made: one slot, with our mark and our
 /// settings.
 pub(super) fn is_of(files: &(impl Files + ?Sized), me: u32) -> bool {
-    is_marked(files, me)
-        && settings().iter().all(|(name, value)| {
-            files.read(&format!("{CONTEXT}/{name}")).is_ok_and(|now| now == *value)
-        })
+    let is = |(name, value): &(&str, String)| {
+        files.read(&format!("{CONTEXT}/{name}")).is_ok_and(|now| now == *value)
+    };
+    // Killed between the two of an interval, it has one of each.
+    let interval = |i: usize| INTERVALS.iter().any(|&every| is(&intervals(every)[i]));
+    is_marked(files, me) && settings().iter().all(is) && interval(0) && interval(1)
 }
 
 /// The same without the settings, as it is while it is being made.

@@ -95,9 +95,9 @@ fn a_slot_is_made_used_and_taken_down() {
         0/contexts/nr_contexts = 1
         0/contexts/0/targets/nr_targets = 1
         0/contexts/0/targets/0/pid_target = ME
-        0/contexts/0/operations = vaddr
         0/contexts/0/monitoring_attrs/intervals/sample_us = 5000
         0/contexts/0/monitoring_attrs/intervals/aggr_us = 100000
+        0/contexts/0/operations = vaddr
         0/contexts/0/monitoring_attrs/intervals/update_us = 1000000
         0/contexts/0/monitoring_attrs/nr_regions/min = 10
         0/contexts/0/monitoring_attrs/nr_regions/max = 1000
@@ -182,6 +182,59 @@ fn who_comes_later_is_told_to_the_running_thread() {
     damon.watch(late);
     take(&mut damon);
     assert_eq!(fake.log().lines().last(), Some("0/state = on"));
+}
+
+// specs/sources.md#interval
+#[test]
+fn a_thread_that_takes_much_checks_less_often_until_something_moves() {
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
+    let mut damon = open(&folder, &fake);
+    damon.watch(fake.born(10, true));
+    take(&mut damon);
+    fake.aggregates(1);
+    take(&mut damon);
+    fake.log();
+    // 3 % of a CPU over two seconds.
+    fake.aggregates(19);
+    fake.0.borrow_mut().ran = Picos::from_ms(66);
+    take(&mut damon);
+    expect![[r#"
+        0/contexts/0/targets/1/pid_target = 10
+        0/contexts/0/monitoring_attrs/intervals/sample_us = 20000
+        0/contexts/0/monitoring_attrs/intervals/aggr_us = 400000
+        0/state = commit
+    "#]]
+    .assert_eq(&fake.log().replace("0/contexts/0/targets/0/pid_target = ME\n", ""));
+    // What is of both intervals is not told, and then the times are the new ones.
+    fake.aggregates(2);
+    check(&take(&mut damon), expect![""]);
+    fake.aggregates(1);
+    check(
+        &take(&mut damon),
+        expect![[r#"
+            10: 20/20 each 22.00 ms, 1200 ms
+        "#]],
+    );
+    // 0.8 %: no more often. Silence is ten aggregations.
+    fake.0.borrow_mut().ran = Picos::from_ms(106);
+    fake.passes(3900);
+    check(&take(&mut damon), expect![""]);
+    fake.passes(200);
+    assert_eq!(take(&mut damon).len(), 1);
+    // A move brings the close look back.
+    fake.log();
+    Heat::moved(&mut damon);
+    take(&mut damon);
+    assert!(fake.log().contains("sample_us = 5000\n"));
+    fake.aggregates(2);
+    check(&take(&mut damon), expect![""]);
+    fake.aggregates(1);
+    check(
+        &take(&mut damon),
+        expect![[r#"
+            10: 20/20 each 5.50 ms, 300 ms
+        "#]],
+    );
 }
 
 #[test]
@@ -397,6 +450,11 @@ fn a_crash_is_restored_once() {
     assert!(matches!(done, Restored::Done(_)), "{done:?}");
     assert_eq!(fake.log(), "0/state = off\nnr_kdamonds = 0\n");
     assert_eq!(restore(&folder.place(), &fake).unwrap(), Restored::Nothing);
+    // Killed while it changed the interval.
+    crashed(&folder, &fake, 4711);
+    fake.write("0/contexts/0/monitoring_attrs/intervals/sample_us", "40000").unwrap();
+    let done = restore(&folder.place(), &fake).unwrap();
+    assert!(matches!(done, Restored::Done(_)), "{done:?}");
 }
 
 #[test]

@@ -52,6 +52,10 @@ pub(super) struct State {
     targets: Vec<Target>,
     update_at: u64,
     told: Vec<Told>,
+    /// An aggregation as the running thread was told.
+    aggregation: u64,
+    /// Processor time of the running thread.
+    pub(super) ran: Picos,
 }
 
 #[derive(Clone)]
@@ -75,6 +79,8 @@ impl Fake {
             targets: Vec::new(),
             update_at: 0,
             told: Vec::new(),
+            aggregation: 100 * MS,
+            ran: Picos::from_ms(3),
         })))
     }
     /// Who lives under that PID, if need be another than those who died.
@@ -102,7 +108,7 @@ impl Fake {
     pub(super) fn loses(&self, n: u64) {
         self.0.borrow_mut().told.push(Told::Lost(n));
     }
-    /// So many aggregations of 110 ms.
+    /// So many aggregations, each a tenth longer than asked for: 110 ms at first.
     pub(super) fn aggregates(&self, n: u32) {
         for _ in 0..n {
             self.0.borrow_mut().aggregate();
@@ -133,7 +139,7 @@ impl State {
             .collect()
     }
     fn aggregate(&mut self) {
-        self.now += 110 * MS;
+        self.now += self.aggregation / 10 * 11;
         if !self.on() {
             return;
         }
@@ -211,6 +217,8 @@ impl State {
         Ok(())
     }
     fn command(&mut self, word: &str) -> Result<(), i32> {
+        let us = &self.files[&format!("{CONTEXT}/monitoring_attrs/intervals/aggr_us")];
+        self.aggregation = us.parse::<u64>().map_err(|_| libc::EINVAL)? * 1000;
         let named = self.named();
         let living = |pid: &u32| Some(Who { pid: *pid, start: *self.living.get(pid)? });
         let found: Vec<Who> = named.iter().filter_map(living).collect();
@@ -274,7 +282,7 @@ impl Kernel for Fake {
     }
     fn ran(&self, pid: u32) -> Option<Picos> {
         let s = self.0.borrow();
-        (s.on() && s.thread == pid).then_some(Picos::from_ms(3))
+        (s.on() && s.thread == pid).then_some(s.ran)
     }
     fn tap(&self, thread: u32) -> io::Result<Box<dyn Tap>> {
         let mut s = self.0.borrow_mut();
