@@ -23,11 +23,13 @@
 mod compare;
 mod text;
 
+pub mod collapse;
 pub mod home;
 pub mod huge;
 pub mod lists;
 pub mod sched;
 pub mod slow_start;
+pub mod split;
 pub mod tiering;
 
 pub use compare::{Difference, FACTORS, Factor, compare};
@@ -89,6 +91,9 @@ pub struct Program {
     pub on: At,
     /// What it says of huge pages: `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`, or nothing.
     pub huge: Option<bool>,
+    /// What it does once it has touched them: of each 2 MiB it keeps so many pages, the first
+    /// ones, gives the others back (`MADV_DONTNEED`), and asks for huge pages.
+    pub later: Option<u64>,
     /// Where it runs.
     pub runs: Runs,
     /// How long it reads.

@@ -41,6 +41,7 @@ use crate::vmstat::Item;
 use crate::watch::Watch;
 use homenode_core::hold;
 use homenode_core::scenario::{AdmissionChoice, Margin, Swap};
+use homenode_core::units::HUGE_PAGES;
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -608,10 +609,12 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
     }
     let (huge, all) = (get(Item::NumaHugePteUpdates), get(Item::NumaPteUpdates));
     hold!(found, huge * 512 <= all, "numa_huge_pte_updates {huge}, numa_pte_updates {all}");
-    let alloc = get(Item::Pgalloc);
+    // A huge page is one allocation.
+    let whole = get(Item::ThpFaultAlloc) + get(Item::ThpCollapseAlloc);
+    let alloc = get(Item::Pgalloc) - (HUGE_PAGES - 1) * whole;
     for (a, b) in [(Item::NumaHit, Item::NumaMiss), (Item::NumaLocal, Item::NumaOther)] {
         let sum = get(a) + get(b);
-        hold!(found, sum == alloc, "{} + {} = {sum}, pgalloc {alloc}", a.name(), b.name());
+        hold!(found, sum == alloc, "{} + {} = {sum}, {alloc} allocations", a.name(), b.name());
     }
     let (miss, foreign) = (get(Item::NumaMiss), get(Item::NumaForeign));
     hold!(found, miss == foreign, "numa_miss {miss}, numa_foreign {foreign}");

@@ -34,7 +34,7 @@ use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::{Errno, KnobError, Knobs, WriteAs};
+use homenode_core::knobs::{Errno, Knob, KnobError, Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::numa::weights::Distances;
 use homenode_core::scenario::{Model, Swap};
@@ -293,7 +293,7 @@ impl Kernel {
         who: WriteAs,
         now: u64,
     ) -> Result<(), KnobError> {
-        let old = (self.knobs.transparent_hugepage, self.knobs.khugepaged);
+        let old = self.knobs.transparent_hugepage;
         let before = self.knobs.numa_balancing;
         let demoted = self.knobs.demotion_enabled;
         let generations = self.knobs.lru_gen;
@@ -317,7 +317,7 @@ impl Kernel {
             }
         }
         self.marks = marks(&self.memory, &self.knobs, &self.model);
-        self.khugepaged_told(&old);
+        self.khugepaged_told(old, Knob::find(name, self.knobs.version));
         Ok(())
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Ranks {
 
 const LIST_SHIFT: u32 = 30;
 const WORKINGSET: u32 = 0b10;
+/// Where generations' members have their flags.
+pub(crate) const FLAGS: u32 = 0b11;
 /// Members that can be put at the tail of a generation's list before it is renumbered.
 const AT_TAIL: u32 = 1 << 24;
 /// Pages that one list of generations can hold.
@@ -120,6 +122,10 @@ impl Ranks {
     #[inline]
     pub(crate) const fn number(self, order: u32) -> u32 {
         (order ^ self.high) >> self.shift
+    }
+    /// Flags as generations' members have them.
+    pub(crate) const fn of_flags(referenced: bool, workingset: bool) -> u32 {
+        referenced as u32 | (workingset as u32 * WORKINGSET)
     }
     /// The same member with other flags.
     #[inline]

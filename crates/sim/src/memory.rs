@@ -4,10 +4,10 @@
 //! one promise: what the columns say, the counts say too (a checker recounts).
 
 use crate::content::{Content, Contents, Merged};
-use crate::lists::{GEN_PAGES_MAX, List, ListAt, Listed, Lru, Place, Ranks};
+use crate::lists::{FLAGS, GEN_PAGES_MAX, List, ListAt, Listed, Lru, Place, Ranks};
 use crate::page::{
-    FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
-    ZONES_MAX,
+    FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, YOUNG, ZONE,
+    ZONE_SHIFT, ZONES_MAX,
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
@@ -25,6 +25,35 @@ pub(crate) const PAGES_MAX: u64 = 1 << 31;
 /// The frame that stands for the kernel's page of zeroes, where contents are kept. It is
 /// part of the kernel's image, so of no zone's managed pages, and knows no mappers.
 pub(crate) const ZERO_FRAME: u32 = 0;
+/// Members that a sweep looks for, at least: their slots are fewer bytes than the sweep reads.
+const WINDOW: u64 = 4096;
+/// Words that a walk looks at together.
+const ROW: usize = 8;
+
+/// How a walk lifts what it finds used.
+pub(crate) struct Lifts {
+    /// The place of the generation.
+    pub(crate) to: usize,
+    /// Zones that it looks at, as bits.
+    pub(crate) zones: u32,
+    /// Who is on no list keeps its accessed bit.
+    pub(crate) listed_only: bool,
+    /// Of a page with these flags: whether it is lifted, and its flags then.
+    pub(crate) used: [(bool, u32); 4],
+}
+
+/// What a walk has found in a stretch.
+#[derive(Default)]
+pub(crate) struct Lifted {
+    /// Some entry was used.
+    pub(crate) any: bool,
+    /// Private pages that were.
+    pub(crate) young: u64,
+    /// Used entries of shared frames, which it has left alone.
+    pub(crate) others: Vec<u32>,
+    /// Of the private ones those on no list.
+    pub(crate) unlisted: Vec<u32>,
+}
 
 /// Why the simulated memory cannot be made or grown.
 #[derive(Debug, thiserror::Error)]
@@ -899,7 +928,7 @@ impl Memory {
     /// Finds the members of the list's next window: one sweep over the columns.
     fn harvest(&mut self, at: ListAt) {
         let ranks = Ranks::of(at);
-        let wish = (self.list(at).members / 4).clamp(256, 1 << 22);
+        let wish = (self.list(at).members / 4).clamp(WINDOW, 1 << 22);
         let mut list = std::mem::take(self.list_mut(at));
         let (from, slots) = list.open(wish);
         let window = slots.len() as u32;
@@ -1010,6 +1039,72 @@ impl Memory {
             self.set_word(item, w.with_gen(index));
         }
         self.set_flags(item, flags);
+    }
+    /// Fetches the words around a private page, as many as a look around it reads at most.
+    pub(crate) fn fetch_around(&self, item: u32) {
+        const AROUND: u32 = 64;
+        const LINE: u32 = 16;
+        if item & FRAME_ITEM == 0 {
+            let first = item & !(AROUND - 1);
+            for line in (0..AROUND).step_by(LINE as usize) {
+                prefetch(&self.words, (first + line) as usize);
+            }
+        }
+    }
+    /// What a walk makes of the used private pages of an anonymous stretch: their accessed bits
+    /// are cleared, and who is on a list is lifted to a generation's place or noted. As
+    /// [`Memory::lift`] and [`Memory::set_flags`] page by page, in one go over the columns.
+    pub(crate) fn lift_stretch(&mut self, pages: std::ops::Range<u32>, by: &Lifts) -> Lifted {
+        const GENS: usize = 4;
+        let pages = pages.start as usize..pages.end as usize;
+        let first = pages.start as u32;
+        let (words, orders) = (&mut self.words[pages.clone()], &mut self.orders[pages]);
+        let mut done = Lifted::default();
+        let mut moved = [0u64; ZONES_MAX * GENS];
+        let rows = words.chunks_mut(ROW).zip(orders.chunks_mut(ROW));
+        for (row, (words, orders)) in rows.enumerate() {
+            let mut used = 0u32;
+            for (i, w) in words.iter().enumerate() {
+                used |= u32::from(w & YOUNG != 0) << i;
+            }
+            done.any |= used != 0;
+            while used != 0 {
+                let i = used.trailing_zeros() as usize;
+                used &= used - 1;
+                let w = Word(words[i]);
+                if !w.resident() {
+                    continue;
+                }
+                let page = first + (row * ROW + i) as u32;
+                if w.shared() {
+                    done.others.push(page);
+                    continue;
+                }
+                let order = orders[i];
+                if by.zones >> w.zone() & 1 == 0 || by.listed_only && order == 0 {
+                    continue;
+                }
+                done.young += 1;
+                let mut now = w.with_young(false);
+                if order == 0 {
+                    done.unlisted.push(page);
+                } else {
+                    let (lifts, flags) = by.used[(order & FLAGS) as usize];
+                    if lifts {
+                        moved[w.zone() * GENS + w.gen_index()] += 1;
+                        now = now.with_gen(by.to);
+                    }
+                    orders[i] = order & !FLAGS | flags;
+                }
+                words[i] = now.0;
+            }
+        }
+        for (at, n) in moved.into_iter().enumerate().filter(|&(_, n)| n > 0) {
+            let sizes = &mut self.gens_mut()[at / GENS].sizes;
+            sizes[at % GENS][0] -= n;
+            sizes[by.to][0] += n;
+        }
+        done
     }
     /// Generations from now on. Everybody who was on a list is on none, and has to be put on
     /// one: node, list, flag, the oldest of each list first.

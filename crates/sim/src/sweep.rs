@@ -73,11 +73,15 @@ impl Members {
             let base = _mm256_set1_epi32(self.base as i32);
             let last = _mm256_set1_epi32((self.window - 1) as i32);
             for at in (0..512).step_by(8) {
-                let w = _mm256_loadu_si256(words.as_ptr().add(at).cast());
                 let n = _mm256_loadu_si256(numbers.as_ptr().add(at).cast());
-                let is = _mm256_cmpeq_epi32(_mm256_and_si256(w, mask), pattern);
                 let ahead = _mm256_sub_epi32(n, base);
                 let within = _mm256_cmpeq_epi32(_mm256_min_epu32(ahead, last), ahead);
+                if _mm256_testz_si256(within, within) != 0 {
+                    // Mostly nobody: the words need not be fetched.
+                    continue;
+                }
+                let w = _mm256_loadu_si256(words.as_ptr().add(at).cast());
+                let is = _mm256_cmpeq_epi32(_mm256_and_si256(w, mask), pattern);
                 let hit = _mm256_castsi256_ps(_mm256_and_si256(is, within));
                 let mut hits = _mm256_movemask_ps(hit) as u32;
                 while hits != 0 {

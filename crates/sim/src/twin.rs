@@ -22,7 +22,7 @@ use homenode_core::scenario::{
     CpuStep, Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until,
 };
 use homenode_core::topology::{Hardware, ZoneKind};
-use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, Picos};
+use homenode_core::units::{CpuId, HUGE_PAGES, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_machine::conformance::ALWAYS;
 use homenode_machine::endtoend::{At, Finding, KernelStage, Program, Reads, Runs, Started};
 
@@ -77,6 +77,22 @@ impl Twin {
     fn space_of(&self, pid: u32) -> Option<usize> {
         self.sim.procs().iter().find(|p| p.who.pid == pid).map(|p| p.space)
     }
+    /// A program gives back all but so many pages of each 2 MiB and asks for huge pages.
+    fn ask_for_huge(&mut self, space: usize, kept: u64) {
+        let mut ctx = self.sim.outside();
+        let kernel = &mut self.sim.kernel;
+        let parts: Vec<(u64, u64)> =
+            kernel.space(space).vmas.iter().map(|v| (v.start, v.end)).collect();
+        for (start, end) in parts {
+            for first in (start..end).step_by(HUGE_PAGES as usize) {
+                let (from, to) = (first + kept, (first + HUGE_PAGES).min(end));
+                if from < to {
+                    kernel.discard(&mut ctx, space, from, to);
+                }
+            }
+            kernel.advise_huge(space, start, true);
+        }
+    }
     fn run(&mut self) -> Result<(), Finding> {
         let until = self.sim.now() + PASS.0;
         self.sim.run_until(until);
@@ -99,7 +115,7 @@ impl KernelStage for Twin {
         Ok(self.sim.list(folder).unwrap_or_default())
     }
     fn start(&mut self, program: &Program) -> Result<Started, Finding> {
-        let Program { name, hot, cold, on, huge, runs, reads } = *program;
+        let Program { name, hot, cold, on, huge, later, runs, reads } = *program;
         let (Runs::Pinned(node) | Runs::From(node)) = runs;
         let cpu = self.sim.machine.cpus_of(node).next();
         let cpu = cpu.ok_or_else(|| format!("node {node} has no CPU"))?;
@@ -158,6 +174,9 @@ impl KernelStage for Twin {
         for _ in 0..TOUCHES {
             let space = self.space_of(pid).ok_or_else(gone)?;
             if self.sim.kernel.space(space).rss == hot + cold {
+                if let Some(kept) = later {
+                    self.ask_for_huge(space, kept);
+                }
                 return Ok(started);
             }
             self.run()?;

@@ -8,9 +8,11 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{AdmissionChoice, Model};
 use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_machine::endtoend::collapse::{self, What, collapses};
 use homenode_machine::endtoend::home::{self, comes_home};
 use homenode_machine::endtoend::huge;
 use homenode_machine::endtoend::slow_start::{self, s0};
+use homenode_machine::endtoend::split::{self, goes_down};
 use homenode_machine::endtoend::tiering::{self, s1};
 use homenode_machine::endtoend::{
     Figures, Finding, KernelStage, Program, Runs, Started, compare, vmstat,
@@ -102,6 +104,44 @@ fn huge_pages_are_for_whom_the_knob_says() {
     }
 }
 
+/// What khugepaged finds; a node that is filled is the slow one.
+fn collapse(what: What) -> collapse::Case {
+    let node = NodeId(u16::from(what == What::NoRoom));
+    collapse::Case { what, node, cpu: NodeId(0) }
+}
+
+#[test]
+fn khugepaged_makes_huge_pages_as_its_knobs_say() {
+    for version in VERSIONS {
+        for what in [What::Whole, What::Partly, What::NoRoom] {
+            let (mut stage, case) =
+                (twin(&small_fast_node(), version, Model::default()), collapse(what));
+            let name = format!("{version}, {}", case.name());
+            let found = fine(&name, collapses(&mut stage, &case));
+            let wakes = ["collapse_first", "collapse_second", "collapse_third"].map(|f| found[f]);
+            let expected = match what {
+                // Another program's huge page is looked at first; to 7.3 it is one entry.
+                What::Whole if version < KernelVersion::V7_3 => [7, 15, 20],
+                What::Whole => [8, 16, 20],
+                What::Partly => [0, 4, 4],
+                What::NoRoom => [0, 0, 0],
+            };
+            assert_eq!(wakes, expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn huge_pages_go_down_whole_or_in_parts() {
+    for version in [KernelVersion::V6_12, KernelVersion::V7_3] {
+        for case in split::Case::all(NodeId(0), NodeId(1)) {
+            let mut stage = twin(&small_fast_node(), version, Model::default());
+            let found = goes_down(&mut stage, &case).map(|f| f.expect("a slower tier"));
+            fine(&format!("{version}, {}", case.name()), found);
+        }
+    }
+}
+
 #[test]
 fn a_hot_set_comes_up_where_the_kernel_makes_room() {
     for version in VERSIONS {
@@ -146,6 +186,14 @@ enum Bug {
     AlwaysHuge,
     /// Makes none.
     NeverHuge,
+    /// Counts a huge page as 512 allocations.
+    CountsParts,
+    /// khugepaged sleeps on, whatever is written.
+    SleepsOn,
+    /// khugepaged makes up for any page that is absent.
+    IgnoresAbsent,
+    /// Counts what is split to be demoted twice.
+    CountsSplitsTwice,
 }
 
 struct Broken {
@@ -162,6 +210,15 @@ impl KernelStage for Broken {
         if self.bug == Bug::LosesPages && path.ends_with("numa_maps") {
             // One of the first thousand.
             return Ok(text.replacen("N0=", "N0=1", 1).replacen("N1=2", "N1=1", 1));
+        }
+        if self.bug == Bug::CountsParts && path.ends_with("numastat") {
+            let all = vmstat(&self.inner.read("/proc/vmstat")?);
+            let parts = 511 * all.get("thp_fault_alloc").copied().unwrap_or(0);
+            let line = |l: &str| match l.strip_prefix("numa_hit ") {
+                Some(n) => format!("numa_hit {}\n", n.parse::<u64>().expect("a number") + parts),
+                None => format!("{l}\n"),
+            };
+            return Ok(text.lines().map(line).collect());
         }
         if path != "/proc/vmstat" {
             return Ok(text);
@@ -182,6 +239,10 @@ impl KernelStage for Broken {
                 let faults = of(&all, "numa_hint_faults");
                 all.insert("pgpromote_success".into(), faults);
             }
+            Bug::CountsSplitsTwice => {
+                let twice = 2 * of(&all, "thp_migration_split");
+                all.insert("thp_migration_split".into(), twice);
+            }
             Bug::Stalls => {
                 let stalls = of(&all, "pgfault") / 1000;
                 all.insert("allocstall_movable".into(), stalls);
@@ -200,6 +261,8 @@ impl KernelStage for Broken {
             Bug::AlwaysHuge if path.ends_with("/enabled") => "always",
             Bug::NeverHuge if path.ends_with("/enabled") => "never",
             Bug::NeverDemotes if path.ends_with("/demotion_enabled") => "false",
+            Bug::SleepsOn if path.ends_with("/scan_sleep_millisecs") => return Ok(()),
+            Bug::IgnoresAbsent if path.ends_with("/max_ptes_none") => "511",
             _ => text,
         };
         self.inner.write(path, text)
@@ -258,10 +321,31 @@ fn a_broken_kernel_is_found() {
         (Bug::AlwaysHuge, "madvise", None),
         (Bug::NeverHuge, "always", None),
         (Bug::NeverHuge, "madvise", Some(true)),
+        (Bug::CountsParts, "always", None),
     ] {
         let case = huge::Case { enabled, advice, node: NodeId(0) };
         let found = huge::touched(&mut broken(&two_nodes(), bug), &case);
         println!("huge, {bug:?}: {}", found.expect_err(&format!("huge does not find {bug:?}")));
+    }
+    for (bug, what) in [
+        (Bug::SleepsOn, What::Whole),
+        (Bug::SleepsOn, What::NoRoom),
+        (Bug::IgnoresAbsent, What::Partly),
+        (Bug::NeverHuge, What::Whole),
+    ] {
+        let found = collapses(&mut broken(&small_fast_node(), bug), &collapse(what));
+        println!("{what:?}, {bug:?}: {}", found.expect_err(&format!("it does not find {bug:?}")));
+    }
+    let all = split::Case::all(NodeId(0), NodeId(1));
+    for (bug, case) in [
+        (Bug::NeverDemotes, all[0]),
+        (Bug::NeverDemotes, all[3]),
+        (Bug::NeverHuge, all[1]),
+        (Bug::CountsSplitsTwice, all[2]),
+    ] {
+        let found = goes_down(&mut broken(&small_fast_node(), bug), &case);
+        let finding = found.expect_err(&format!("{} does not find {bug:?}", case.name()));
+        println!("split, {}, {bug:?}: {finding}", case.name());
     }
     for bug in [Bug::NobodyFollows, Bug::NeverSamples] {
         let found = comes_home(&mut broken(&two_nodes(), bug), &away());

@@ -478,6 +478,7 @@ bandwidth_mbps = [[102400, 20480]]
                 "acting",
                 "acting-full",
                 "four-nodes",
+                "huge-nodes",
                 "plugged-node",
                 "sched-ext",
                 "script-flat",

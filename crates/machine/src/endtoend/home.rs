@@ -81,6 +81,7 @@ fn one<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Option<Figures>, Fi
         cold: 0,
         on: At::Tied(case.memory),
         huge: Some(false),
+        later: None,
         runs: Runs::From(case.cpu),
         reads: Reads::For(WHOLE),
     })?;

@@ -59,12 +59,20 @@ impl Case {
 }
 
 /// Huge pages on a node, by its own file.
-fn on_node<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<u64, Finding> {
+pub(super) fn on_node<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<u64, Finding> {
     let path = format!("/sys/devices/system/node/node{node}/meminfo");
     let text = stage.read(&path)?;
     let line = text.lines().find(|l| l.contains("AnonHugePages:"));
     let kb = line.and_then(|l| l.split_whitespace().nth_back(1)).and_then(|n| n.parse().ok());
     kb.map(|kb: u64| kb / 4 / HUGE_PAGES).ok_or_else(|| format!("{path} has no AnonHugePages"))
+}
+
+/// Allocations that a node has served, by its own file.
+fn served<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<u64, Finding> {
+    let path = format!("/sys/devices/system/node/node{node}/numastat");
+    let text = stage.read(&path)?;
+    let hits = text.lines().find_map(|l| l.strip_prefix("numa_hit ")?.trim().parse().ok());
+    hits.ok_or_else(|| format!("{path} has no numa_hit"))
 }
 
 /// Runs a case.
@@ -78,17 +86,20 @@ pub fn touched<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Fi
     ];
     under(stage, &knobs, |stage| {
         let (before, had) = (Counters::of(stage)?, on_node(stage, case.node)?);
+        let hits = served(stage, case.node)?;
         stage.start(&Program {
             name: "toucher",
             hot: 0,
             cold: PAGES,
             on: At::Bound(case.node),
             huge: case.advice,
+            later: None,
             runs: Runs::Pinned(case.node),
             reads: Reads::For(Picos::ZERO),
         })?;
         let has = on_node(stage, case.node)?.saturating_sub(had);
         let now = Counters::of(stage)?;
+        let hits = served(stage, case.node)?.saturating_sub(hits);
         let one = |name| now.grown(&before, name);
         let (came, fell, faults) =
             (one("thp_fault_alloc"), one("thp_fault_fallback"), one("pgfault"));
@@ -96,11 +107,13 @@ pub fn touched<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Fi
         if case.gets() {
             hold!(has >= all, "{all} huge pages fit, {has} are there");
             hold!(came >= all, "{has} huge pages are there, thp_fault_alloc grew by {came}");
+            hold!(hits < PAGES, "{all} huge pages count as {hits} allocations");
         } else {
             hold!(has <= OTHERS, "nobody may have huge pages, {has} are there");
             hold!(faults >= PAGES, "{PAGES} base pages were touched by {faults} faults");
+            hold!(hits >= PAGES, "{PAGES} base pages count as {hits} allocations");
         }
         hold!(fell <= OTHERS, "the node has room, and {fell} first touches fell back");
-        Ok(Figures::from([("thp_on_node", has), ("thp_fault_alloc", came)]))
+        Ok(Figures::from([("thp_on_node", has), ("thp_fault_alloc", came), ("numa_hit", hits)]))
     })
 }

@@ -127,6 +127,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
             cold: 0,
             on: At::Bound(case.fast),
             huge: Some(false),
+            later: None,
             runs: Runs::Pinned(case.fast),
             reads: Reads::For(ALWAYS),
         })?;
@@ -138,6 +139,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
         cold: 0,
         on: At::Anywhere,
         huge: Some(false),
+        later: None,
         runs: Runs::Pinned(case.fast),
         reads: Reads::Walks(case.turns()),
     })?;
@@ -147,7 +149,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     for _ in 0..case.turns() {
         stage.walk(&walker)?;
         let cold = above_low(stage)? + CHUNK;
-        neighbour(stage, case.fast, cold, false)?;
+        neighbour(stage, (case.fast, case.fast), cold, false)?;
         rest(stage, case.fast)?;
         let demoted = Counters::of(stage)?.grown(&before, "pgdemote_kswapd");
         first.get_or_insert(demoted);

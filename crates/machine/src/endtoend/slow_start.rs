@@ -103,6 +103,7 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
         cold: 0,
         on: At::First(case.memory),
         huge: Some(false),
+        later: None,
         runs: if case.free { Runs::From(case.cpu) } else { Runs::Pinned(case.cpu) },
         reads: Reads::For(if short { case.burst } else { case.burst + GRACE }),
     })?;

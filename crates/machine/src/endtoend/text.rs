@@ -20,6 +20,8 @@ pub struct ZoneNow {
     pub name: String,
     /// Free pages, without those that CPUs keep.
     pub free: u64,
+    /// Free pages that CPUs keep.
+    pub kept: u64,
     /// Direct reclaim below.
     pub min: u64,
     /// kswapd wakes below.
@@ -63,6 +65,7 @@ pub fn zones(text: &str) -> Vec<ZoneNow> {
         let number = |text: &str| text.parse().unwrap_or(0);
         match words[..] {
             ["pages", "free", n] => zone.free = number(n),
+            ["count:", n] => zone.kept += number(n),
             ["min", n] => zone.min = number(n),
             ["low", n] => zone.low = number(n),
             ["high", n] => zone.high = number(n),
@@ -144,6 +147,12 @@ Node 0, zone      DMA
         present  3998
         managed  3840
         protection: (0, 487, 487, 487, 487)
+  pagesets
+    cpu: 0
+              count: 75
+              high:  252
+    cpu: 1
+              count: 138
       nr_free_pages 2817
 Node 0, zone   Normal
   pages free     0
@@ -162,7 +171,7 @@ Node 1, zone    DMA32
         assert_eq!(all.len(), 2, "zones without memory are none: {all:?}");
         let dma = &all[0];
         assert_eq!((dma.free, dma.min, dma.low, dma.high), (2817, 124, 155, 186));
-        assert_eq!((dma.managed, dma.reserve), (3840, 487));
+        assert_eq!((dma.managed, dma.reserve, dma.kept), (3840, 487, 213));
         assert_eq!(dma.above(dma.high), 2817 - 186 - 487);
         assert_eq!((all[1].node, all[1].free), (NodeId(1), 376_421));
     }

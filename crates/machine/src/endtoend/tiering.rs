@@ -141,10 +141,10 @@ fn room(zones: &[ZoneNow]) -> u64 {
     zones.iter().map(|z| z.above(z.high)).sum()
 }
 
-/// Takes so many pages of a node and sleeps.
+/// A program on some CPU takes so many pages of a node and sleeps.
 pub(super) fn neighbour<S: KernelStage>(
     stage: &mut S,
-    node: NodeId,
+    (node, cpu): (NodeId, NodeId),
     pages: u64,
     huge: bool,
 ) -> Result<Started, Finding> {
@@ -154,7 +154,8 @@ pub(super) fn neighbour<S: KernelStage>(
         cold: pages,
         on: At::Bound(node),
         huge: Some(huge),
-        runs: Runs::Pinned(node),
+        later: None,
+        runs: Runs::Pinned(cpu),
         reads: Reads::For(Picos::ZERO),
     })
 }
@@ -165,7 +166,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
     // The fast node down to its low marks: from here on allocations wake kswapd.
     let fill: u64 = zones_on(stage, case.fast)?.iter().map(|z| z.above(z.low)).sum();
     hold!(fill > 8 * CHUNK, "node {} has no room to be filled: {fill} pages", case.fast);
-    neighbour(stage, case.fast, fill, case.huge)?;
+    neighbour(stage, (case.fast, case.fast), fill, case.huge)?;
     // The kernel may have shrunk caches of its own meanwhile; where kswapd has begun to
     // demote the node was full.
     for _ in 0..REFILLS {
@@ -174,7 +175,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
         if down <= CHUNK || demoted > 0 {
             break;
         }
-        neighbour(stage, case.fast, down, case.huge)?;
+        neighbour(stage, (case.fast, case.fast), down, case.huge)?;
     }
     let left = room(&zones_on(stage, case.fast)?);
     hold!(
@@ -188,6 +189,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
         cold: COLD,
         on: At::First(case.slow),
         huge: Some(case.huge),
+        later: None,
         runs: Runs::Pinned(case.fast),
         reads: Reads::For(crate::conformance::ALWAYS),
     })?;
@@ -195,7 +197,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
     until_ran(stage, &who, until)?;
     for _ in 0..CHUNKS {
         // Too little for huge pages.
-        neighbour(stage, case.fast, CHUNK, false)?;
+        neighbour(stage, (case.fast, case.fast), CHUNK, false)?;
         until += STRETCH;
         until_ran(stage, &who, until)?;
     }

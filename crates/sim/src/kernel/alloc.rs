@@ -116,12 +116,12 @@ impl Kernel {
             zone = taken.inspect(|&zone| self.count_taken(zone, n));
         }
         let zone = zone?;
-        self.count_allocated(ctx, zone, n, order[0]);
+        self.count_allocated(ctx, zone, order[0]);
         Some(zone)
     }
-    /// Counts an allocation that `start` was wanted for; wakes kswapd where a contender's rules
+    /// Counts an allocation that `start` was wanted for: one, of whatever size. Wakes kswapd where a contender's rules
     /// say so.
-    pub(super) fn count_allocated(&mut self, ctx: &Ctx, zone: usize, n: u64, start: usize) {
+    pub(super) fn count_allocated(&mut self, ctx: &Ctx, zone: usize, start: usize) {
         let node = self.memory.node_of(zone);
         let (free, can_demote) = (self.memory.zones[zone].free, self.wake_facts(node).can_demote);
         if self.inside.rules.wakes_kswapd(Pages(free), &self.marks[zone], can_demote) {
@@ -129,12 +129,12 @@ impl Kernel {
         }
         // What is wanted of a node without memory is wanted of the nearest that has some.
         if node == start {
-            self.stat.add(node, Item::NumaHit, n);
+            self.stat.add(node, Item::NumaHit, 1);
         } else {
-            self.stat.add(node, Item::NumaMiss, n);
-            self.stat.add(start, Item::NumaForeign, n);
+            self.stat.add(node, Item::NumaMiss, 1);
+            self.stat.add(start, Item::NumaForeign, 1);
         }
         let near = if node == ctx.node { Item::NumaLocal } else { Item::NumaOther };
-        self.stat.add(node, near, n);
+        self.stat.add(node, near, 1);
     }
 }

@@ -15,8 +15,8 @@ use super::hooks::page_at;
 use super::migrate::Demotion;
 use super::numa::zones_of;
 use super::{Cost, Ctx, Kernel, Reclaimer};
-use crate::lists::{ListAt, Listed, Lru, Place};
-use crate::memory::{BLOCK, FRAME_ITEM, MemoryError};
+use crate::lists::{ListAt, Listed, Lru, Place, Ranks};
+use crate::memory::{BLOCK, FRAME_ITEM, Lifts, MemoryError};
 use crate::page::Word;
 use crate::space::Vma;
 use crate::vmstat::Item;
@@ -27,8 +27,9 @@ use homenode_core::tiering::mglru::{
 use homenode_core::tiering::reclaim::{DEF_PRIORITY, Reference, SWAP_CLUSTER_MAX};
 use homenode_core::tiering::watermarks::mglru_aborts;
 use homenode_core::units::{HUGE_PAGES, Pages};
-use std::collections::BTreeSet;
 
+/// So many pages before its turn what stands around one is fetched.
+const SOON: usize = 4;
 /// Tables that are looked up at a time in a walk.
 const TABLES: usize = 64;
 
@@ -380,6 +381,7 @@ impl Kernel {
             new || k.filters.reads(&k.generations, table)
         };
         let (mut seen, mut young, mut any) = (0, 0, false);
+        let lifts = self.lifts(node, to);
         for part in &parts {
             if self.memory.blocks[(part.first / BLOCK) as usize].huge {
                 // Its one entry is always read.
@@ -391,6 +393,14 @@ impl Kernel {
             }
             for &(from, end) in &part.ranges {
                 seen += u64::from(end - from);
+                if !part.file {
+                    let found = self.memory.lift_stretch(from..end, &lifts);
+                    (any, young) = (any | found.any, young + found.young);
+                    for page in found.others {
+                        young += u64::from(self.lift_used(page, node, to));
+                    }
+                    continue;
+                }
                 for page in from..end {
                     if Word(self.memory.words[page as usize]).young() {
                         any = true;
@@ -410,6 +420,22 @@ impl Kernel {
             let k = &mut self.kswapd[node];
             k.filters.keep(&k.generations, table);
         }
+    }
+    /// How a walk on behalf of a node lifts pages that belong to no file.
+    fn lifts(&self, node: usize, to: usize) -> Lifts {
+        let version = self.knobs.version;
+        let used = [0, 1, 2, 3].map(|flags| {
+            let flags = Flags {
+                referenced: Ranks::referenced(flags),
+                workingset: Ranks::workingset(flags),
+            };
+            match mglru::used(flags, false, version) {
+                Used::Lifted(f) => (true, Ranks::of_flags(f.referenced, f.workingset)),
+                Used::Noted(f) => (false, Ranks::of_flags(f.referenced, f.workingset)),
+            }
+        });
+        let zones = self.memory.nodes[node].zones.iter().fold(0, |all, z| all | 1 << z);
+        Lifts { to, zones, listed_only: mglru::passes_over_isolated(version), used }
     }
     /// The blocks of a table with the stretches of them that a walk reads.
     fn parts(&self, number: usize, step: u64, swappiness: u32) -> Vec<Part> {
@@ -608,10 +634,15 @@ impl Kernel {
         file: bool,
     ) {
         let mut demotion = Demotion::default();
-        let (mut kept, mut flagged) = (Vec::new(), BTreeSet::new());
-        let isolated: BTreeSet<u32> = items.iter().map(|i| i.0).collect();
+        let (mut kept, mut flagged) = (Vec::new(), Vec::new());
+        let mut isolated: Vec<u32> = items.iter().map(|i| i.0).collect();
+        isolated.sort_unstable();
         let mut reclaimed = 0;
-        for (item, flags) in items {
+        for (i, &(item, flags)) in items.iter().enumerate() {
+            // What stands around a page that comes soon is fetched meanwhile.
+            if let Some(&(later, _)) = items.get(i + SOON) {
+                self.memory.fetch_around(later);
+            }
             let n = self.memory.pages_of(item);
             pass.scanned += n;
             ctx.clock += self.prices[Cost::ReclaimPage];
@@ -664,7 +695,7 @@ impl Kernel {
         item: u32,
         (node, file): (usize, bool),
         flags: Flags,
-        (who, isolated, flagged): (Reclaimer, &BTreeSet<u32>, &mut BTreeSet<u32>),
+        (who, isolated, flagged): (Reclaimer, &[u32], &mut Vec<u32>),
     ) -> Reference {
         let mut around = Vec::new();
         if item & FRAME_ITEM != 0 {
@@ -696,7 +727,7 @@ impl Kernel {
         ctx: &mut Ctx,
         page: u32,
         node: usize,
-        (who, isolated, flagged): (Reclaimer, &BTreeSet<u32>, &mut BTreeSet<u32>),
+        (who, isolated, flagged): (Reclaimer, &[u32], &mut Vec<u32>),
     ) {
         let Ok(at) = self.place(page) else { return };
         let v = &self.space(at.space).vmas[at.vma];
@@ -707,9 +738,20 @@ impl Kernel {
         }
         let (from, to) = mglru::window(at.vpn, start, end);
         let max = Generations::index(self.kswapd[node].generations.max);
+        let first = (u64::from(page) + from - at.vpn) as u32;
+        let window = first..first + (to - from) as u32;
         let mut young = 1;
-        for vpn in from..to {
-            let other = (u64::from(page) + vpn - at.vpn) as u32;
+        let mut others = Vec::new();
+        if who != Reclaimer::Kswapd || self.memory.is_file(page) {
+            others.extend(window);
+        } else {
+            let found = self.memory.lift_stretch(window, &self.lifts(node, max));
+            young += found.young;
+            others = found.others;
+            let mine = |page: &u32| isolated.binary_search(page).is_ok();
+            flagged.extend(found.unlisted.into_iter().filter(mine));
+        }
+        for other in others {
             let w = Word(self.memory.words[other as usize]);
             if !w.young() || !w.resident() || self.memory.is_zero_page(w) {
                 continue;
@@ -719,8 +761,9 @@ impl Kernel {
                 continue;
             }
             young += 1;
-            if isolated.contains(&item) && self.memory.listed(item).is_none() {
-                flagged.insert(item);
+            // Few of a batch: 64 pages at most are isolated.
+            if self.memory.listed(item).is_none() && isolated.binary_search(&item).is_ok() {
+                flagged.push(item);
             } else if who == Reclaimer::Kswapd {
                 self.lift(item, max);
             } else {

@@ -38,6 +38,16 @@ impl Kernel {
         !v.kind.file && !v.kind.shared && self.knobs.transparent_hugepage.allow(v.kind.huge)
     }
 
+    /// A program asks for huge pages in the mapping at `vpn`, or forbids them, as by
+    /// `MADV_HUGEPAGE` and `MADV_NOHUGEPAGE`. What is there stays.
+    ///
+    /// Source: specs/huge-pages.md#khugepaged.
+    pub(crate) fn advise_huge(&mut self, space: usize, vpn: u64, huge: bool) {
+        let s = self.space_mut(space);
+        let Some(vma) = s.find(vpn) else { return };
+        s.vmas[vma].kind.huge = Some(huge);
+        self.khugepaged_meets(space, vpn);
+    }
     /// A first touch where a huge page may be; whether it got one.
     ///
     /// Source: specs/huge-pages.md#fault.
@@ -100,7 +110,7 @@ impl Kernel {
             }
         }
         let zone = zone?;
-        self.count_allocated(ctx, zone, HUGE_PAGES, start);
+        self.count_allocated(ctx, zone, start);
         Some(zone)
     }
     /// Takes 512 pages of one of some nodes, at their low marks, then at their min: any pages,

@@ -7,7 +7,7 @@ use crate::page::{State, Word};
 use crate::space::Holds;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::{HugePages, Khugepaged as Settings};
+use homenode_core::knobs::{HugePages, Knob};
 use homenode_core::tiering::mglru::Arrives;
 use homenode_core::units::HUGE_PAGES;
 use std::ops::ControlFlow;
@@ -134,13 +134,16 @@ impl Kernel {
             _ => {}
         }
     }
-    /// Knobs were written.
-    pub(super) fn khugepaged_told(&mut self, before: &(HugePages, Settings)) {
-        let (huge, now) = (self.knobs.transparent_hugepage, self.knobs.khugepaged);
+    /// A knob was written; `before` is what `enabled` was. Its times to sleep wake it, also
+    /// where they stay what they are.
+    pub(super) fn khugepaged_told(&mut self, before: HugePages, written: Option<Knob>) {
         let called = &mut self.khugepaged.called;
-        called.work |= before.0 != huge && !self.khugepaged.spaces.is_empty();
-        called.sleep |= before.1.scan_sleep_millisecs != now.scan_sleep_millisecs
-            || before.1.alloc_sleep_millisecs != now.alloc_sleep_millisecs;
+        called.work |=
+            before != self.knobs.transparent_hugepage && !self.khugepaged.spaces.is_empty();
+        called.sleep |= matches!(
+            written,
+            Some(Knob::KhugepagedScanSleepMillisecs | Knob::KhugepagedAllocSleepMillisecs)
+        );
     }
     fn khugepaged_has_work(&self) -> bool {
         !self.khugepaged.spaces.is_empty() && self.knobs.transparent_hugepage != HugePages::Never
@@ -229,10 +232,13 @@ impl Kernel {
         }
         let mut fate = Fate::Unfit;
         if let Some(vma) = found {
-            fate = self.try_collapse(ctx, space, vma, vpn);
+            let (found, entries) = self.try_collapse(ctx, space, vma, vpn);
+            fate = found;
             self.khugepaged.pages_collapsed += u64::from(fate == Fate::Collapsed);
             self.khugepaged.vpn = vpn + HUGE_PAGES;
-            seen += HUGE_PAGES;
+            // 7.3 counts what it has looked at.
+            let counted = self.knobs.version >= KernelVersion::V7_3;
+            seen += if counted { entries } else { HUGE_PAGES };
         } else {
             self.khugepaged.go_to(at + 1);
         }
@@ -246,14 +252,27 @@ impl Kernel {
     }
 
     /// Looks at a stretch of 512 entries and puts a huge page in their place if they are fit.
-    fn try_collapse(&mut self, ctx: &mut Ctx, space: usize, vma: usize, vpn: u64) -> Fate {
+    /// What became of it, and how many entries were looked at: at least that of the table.
+    fn try_collapse(&mut self, ctx: &mut Ctx, space: usize, vma: usize, vpn: u64) -> (Fate, u64) {
         ctx.clock += self.prices[Cost::PteScan];
-        let Some(head) = self.space(space).place(vpn, false) else { return Fate::Unfit };
+        let Some(head) = self.space(space).place(vpn, false) else { return (Fate::Unfit, 1) };
         let block = self.memory.blocks[(head / BLOCK) as usize];
         if block.huge || !block.table {
-            return Fate::Unfit;
+            return (Fate::Unfit, 1);
         }
-        let Some(looked) = self.look_at_stretch(ctx, head) else { return Fate::Unfit };
+        let (fit, looked) = self.look_at_stretch(ctx, head);
+        let fate =
+            if fit { self.try_fit(ctx, (space, vma, vpn), head, &looked) } else { Fate::Unfit };
+        (fate, looked.entries)
+    }
+    /// Puts a huge page in the place of 512 entries that are fit by their numbers.
+    fn try_fit(
+        &mut self,
+        ctx: &mut Ctx,
+        (space, vma, vpn): (usize, usize, u64),
+        head: u32,
+        looked: &Looked,
+    ) -> Fate {
         let few = looked.referenced < HUGE_PAGES as u32 / 2;
         if !looked.writable || looked.referenced == 0 || looked.swapped > 0 && few {
             return Fate::Unfit;
@@ -273,7 +292,7 @@ impl Kernel {
             return Fate::NoPage;
         };
         self.count(ctx, Item::ThpCollapseAlloc, 1);
-        self.count_allocated(ctx, zone, HUGE_PAGES, order[0]);
+        self.count_allocated(ctx, zone, order[0]);
         let read = (head..head + BLOCK)
             .filter(|&page| Word(self.memory.words[page as usize]).state() == State::Swapped);
         let read: Vec<u32> = read.collect();
@@ -284,16 +303,16 @@ impl Kernel {
             }
         }
         // Reclaim may have taken pages of it meanwhile.
-        let again = self.look_at_stretch(ctx, head);
-        if again.is_none_or(|l| l.swapped > 0 || !l.writable || l.referenced == 0) {
+        let (fit, again) = self.look_at_stretch(ctx, head);
+        if !fit || again.swapped > 0 || !again.writable || again.referenced == 0 {
             self.give(zone, HUGE_PAGES);
             return Fate::Lost;
         }
         self.collapse(ctx, (space, vma, vpn), head, zone);
         Fate::Collapsed
     }
-    /// Counts what a stretch has; `None` where something in it can't be part of a huge page.
-    fn look_at_stretch(&self, ctx: &mut Ctx, head: u32) -> Option<Looked> {
+    /// Whether nothing in a stretch is in the way of a huge page, and what it has, up to what is.
+    fn look_at_stretch(&self, ctx: &mut Ctx, head: u32) -> (bool, Looked) {
         let settings = &self.knobs.khugepaged;
         // Kernels without the limit on shared pages take none.
         let shared = match self.knobs.version {
@@ -313,7 +332,7 @@ impl Kernel {
             }
         }
         ctx.clock += looked.entries * self.prices[Cost::PteScan];
-        fit.then_some(looked)
+        (fit, looked)
     }
     fn look_at_entry(&self, page: u32, looked: &mut Looked) -> bool {
         let w = Word(self.memory.words[page as usize]);

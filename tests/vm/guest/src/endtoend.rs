@@ -23,10 +23,12 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Model;
 use homenode_core::topology::{Cpu, Hardware, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use homenode_machine::endtoend::collapse::{self, collapses};
 use homenode_machine::endtoend::home;
 use homenode_machine::endtoend::huge;
 use homenode_machine::endtoend::lists::{self, lists};
 use homenode_machine::endtoend::slow_start::{self, s0};
+use homenode_machine::endtoend::split::{self, goes_down};
 use homenode_machine::endtoend::tiering::{self, s1};
 use homenode_machine::endtoend::{
     Figures, Finding, KernelStage, Program, Runs, Started, compare, zones,
@@ -415,6 +417,48 @@ pub(crate) fn huge(asked: &Asked) -> TestResult {
         let found = huge::touched(&mut real, &case);
         report.case(&case.name(), &[], found, huge::touched(&mut twin, &case));
     }
+    report.outcome()
+}
+
+/// What khugepaged makes of base pages.
+pub(crate) fn huge_collapse(asked: &Asked) -> TestResult {
+    use collapse::What;
+    let (fast, slow) = fast_and_slow(asked)?;
+    let mut real = Real::new(asked)?;
+    let mut report = Report::default();
+    // A node that is filled is the slow one: nobody needs its kswapd, which only fails.
+    for (what, node) in [(What::Whole, fast), (What::Partly, fast), (What::NoRoom, slow)] {
+        let case = collapse::Case { what, node, cpu: fast };
+        real.tidy()?;
+        let mut twin = twin(&mut real)?;
+        let found = collapses(&mut real, &case);
+        report.case(case.name(), &[], found, collapses(&mut twin, &case));
+    }
+    report.outcome()
+}
+
+/// Huge pages on their way down.
+pub(crate) fn huge_demotion(asked: &Asked) -> TestResult {
+    let (fast, slow) = fast_and_slow(asked)?;
+    let mut report = Report::default();
+    let mut tiered = false;
+    for case in split::Case::all(fast, slow) {
+        let (before, found) = {
+            let mut real = Real::new(asked)?;
+            if !case.room && case.generations {
+                split::revive(&mut real, (fast, slow)).map_err(anyhow::Error::msg)?;
+            }
+            real.tidy()?;
+            let before = real.read("/proc/zoneinfo").map_err(anyhow::Error::msg)?;
+            (before, goes_down(&mut real, &case))
+        };
+        // As for the lists: the twin's own memory would lie on them.
+        let simulated = goes_down(&mut twin_of(&Real::new(asked)?, &before)?, &case);
+        tiered |= !matches!((&found, &simulated), (Ok(None), Ok(None)));
+        let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
+        report.case(&case.name(), case.open(), some(found), some(simulated));
+    }
+    needs(tiered, "this kernel takes no node for slower")?;
     report.outcome()
 }
 

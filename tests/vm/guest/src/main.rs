@@ -120,6 +120,16 @@ const TESTS: &[Test] = &[
         "who gets huge pages at a first touch, on this kernel and on the simulated one",
         endtoend::huge,
     ),
+    test(
+        "huge-collapse",
+        "what khugepaged makes of base pages, on this kernel and on the simulated one",
+        endtoend::huge_collapse,
+    ),
+    test(
+        "huge-demotion",
+        "huge pages on their way down, whole or split, on this kernel and on the simulated one",
+        endtoend::huge_demotion,
+    ),
     long(test(
         "tiering",
         "S1: a hot set on the slow node, on this kernel and on the simulated one",

@@ -136,6 +136,15 @@ impl Memory {
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Some pages hold nothing any more.
+    pub(crate) fn give_back(&self, pages: Range<usize>) -> io::Result<()> {
+        assert!(pages.start < pages.end && pages.end <= self.pages);
+        let at = self.at(pages.start).cast();
+        // SAFETY: our own mapping, inside of it; nobody holds a reference.
+        let r = unsafe { libc::madvise(at, pages.len() * PAGE, libc::MADV_DONTNEED) };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     fn policy(&self, mode: libc::c_int, node: Option<usize>) -> io::Result<()> {
         policy(self.start.as_ptr(), self.pages, mode, node)
     }

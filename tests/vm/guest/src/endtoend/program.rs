@@ -11,7 +11,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use homenode_core::units::{NodeId, Picos};
+use homenode_core::units::{HUGE_PAGES, NodeId, Picos};
 use homenode_machine::endtoend::{At, Program, Reads};
 
 use crate::memory::{Forget, Memory, task_policy_default};
@@ -50,6 +50,7 @@ impl Load {
                 Some(false) => "0",
             }
             .to_owned(),
+            program.later.map_or("-".to_owned(), |kept| kept.to_string()),
             reads,
             list(first),
             list(later),
@@ -98,8 +99,8 @@ impl Drop for Load {
 
 /// What the child does; comes back on errors only.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
-    let [hot, cold, on, huge, reads, first, later] = *words else {
-        anyhow::bail!("--program takes seven words, not {}", words.len());
+    let [hot, cold, on, huge, kept, reads, first, later] = *words else {
+        anyhow::bail!("--program takes eight words, not {}", words.len());
     };
     let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word:?}"));
     let (hot, cold) = (number(hot)? as usize, number(cold)? as usize);
@@ -120,14 +121,23 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "0" => Some(false),
         _ => None,
     };
+    let kept = match kept {
+        "-" => None,
+        word => Some(number(word)? as usize),
+    };
     // SAFETY: no memory is involved: a parent that ends takes us along.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     // The parent has a policy of its own, to be left alone by balancing.
     task_policy_default().context("set_mempolicy")?;
     run_on(first)?;
-    let pages = hot;
+    let (pages, cold_pages) = (hot, cold);
     let hot = stretch(pages, on, huge).context("the hot stretch")?;
     let cold = stretch(cold, on, huge).context("the cold stretch")?;
+    for (memory, pages) in [(&hot, pages), (&cold, cold_pages)] {
+        if let (Some(memory), Some(kept)) = (memory, kept) {
+            ask_late(memory, pages, kept)?;
+        }
+    }
     run_on(later)?;
     let at = |memory: &Option<Memory>| memory.as_ref().map_or(0, |m| m.address(0));
     let mut out = io::stdout();
@@ -165,6 +175,18 @@ fn run_on(cpus: &str) -> Result<()> {
     let numbers = cpus.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>();
     let numbers = numbers.with_context(|| format!("CPUs {cpus:?}"))?;
     pin(0, &numbers).with_context(|| format!("sched_setaffinity to {cpus}"))
+}
+
+/// Gives all but some pages of each 2 MiB back and asks for huge pages.
+fn ask_late(memory: &Memory, pages: usize, kept: usize) -> Result<()> {
+    const HUGE: usize = HUGE_PAGES as usize;
+    for first in (0..pages).step_by(HUGE) {
+        let rest = first + kept..(first + HUGE).min(pages);
+        if !rest.is_empty() {
+            memory.give_back(rest).context("MADV_DONTNEED")?;
+        }
+    }
+    memory.advise(libc::MADV_HUGEPAGE).context("MADV_HUGEPAGE")
 }
 
 /// So many pages, touched where they are to be.
