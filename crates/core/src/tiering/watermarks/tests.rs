@@ -1,6 +1,7 @@
 use super::*;
 use crate::kernel::KernelVersion;
 use crate::knobs::{HugePages, Knobs};
+use crate::scale::Scale;
 use crate::tiering::reclaim::Kswapd;
 use AdmissionChoice::{A, B};
 
@@ -59,6 +60,47 @@ fn min_free() {
     k.min_free_kbytes = Some(5000);
     k.transparent_hugepage = HugePages::Always;
     assert_eq!(kb(&k), 5000);
+}
+
+// A small machine keeps the share that the large one keeps, of which it is a part, and not a page less
+// or more than a part of what the large one computes.
+#[test]
+fn a_part_of_a_machine_keeps_a_part() {
+    let kb = |scale: u64, zones: &[Zone], thp: HugePages| {
+        let scale = Scale::new(scale).expect("a scale");
+        let mut k = Knobs::new(KernelVersion::V6_12).scaled(scale);
+        k.transparent_hugepage = thp;
+        MarkKnobs::new(&k, Margin::Kernel, zones)
+    };
+    let gib = |n: u64| n * 262_144;
+    let full = [zone(ZoneKind::Dma32, gib(2)), zone(ZoneKind::Normal, gib(94))];
+    for thp in [HugePages::Always, HugePages::Never] {
+        let own = kb(1, &full, thp);
+        for factor in [2, 16, 64, 256, 1024, 4096] {
+            let small = full.map(|z| Zone { managed: Pages(z.managed.0 / factor), ..z });
+            let part = kb(factor, &small, thp);
+            assert_eq!(part.min_free_kbytes, own.min_free_kbytes / factor, "1:{factor}");
+            let of_thousand = |m: &MarkKnobs, zones: &[Zone]| {
+                let all: u64 = zones.iter().map(|z| z.managed.0).sum();
+                m.kept(zones).0 * 1000 / all
+            };
+            let (a, b) = (of_thousand(&own, &full), of_thousand(&part, &small));
+            assert!(a.abs_diff(b) <= 1, "1:{factor}: {a} and {b} thousandths");
+        }
+    }
+    // Without a scale 256 MiB lose a tenth.
+    let own = kb(1, &[zone(ZoneKind::Normal, 65_536)], HugePages::Always);
+    assert_eq!(own.min_free_kbytes, 13_104);
+    assert_eq!(own.kept(&[zone(ZoneKind::Normal, 65_536)]), Pages(5_733));
+    // What is written is taken as it is.
+    let mut k = Knobs::new(KernelVersion::V6_12).scaled(Scale::new(64).expect("a scale"));
+    assert_eq!((k.scan_delay_ms, k.scan_period_min_ms, k.scan_period_max_ms), (15, 15, 937));
+    assert_eq!((k.scan_size_mb, k.hot_threshold_ms), (10, 15));
+    k.set("min_free_kbytes", "9000").expect("allowed");
+    assert_eq!(MarkKnobs::new(&k, Margin::Kernel, &full).min_free_kbytes, 9000);
+    // Times of a kernel without the knob are its own.
+    let old = Knobs::new(KernelVersion::V5_18).scaled(Scale::new(64).expect("a scale"));
+    assert_eq!((old.hot_threshold_ms, old.scan_period_min_ms), (1000, 15));
 }
 
 // specs/tiering.md#watermarks, reserve: the node's higher zones /256 for DMA and DMA32, /32 for
