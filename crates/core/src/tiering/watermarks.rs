@@ -251,18 +251,20 @@ pub fn balance_mark(m: &ZoneMarks, margin: Margin, wake: WakeFacts) -> Pages {
 /// Whether a node is balanced: some zone is above its mark. A node without
 /// zones is balanced.
 ///
+/// * `wants` – pages that somebody wants at once, at least 1: as many more but one are free.
 /// * `aim` – the mark: [`balance_mark`], or what stands in its place.
 ///
 /// Source: specs/tiering.md#kswapd.
 #[inline]
 pub fn is_balanced(
     zones: impl IntoIterator<Item = (Pages, ZoneMarks)>,
+    wants: Pages,
     aim: impl Fn(&ZoneMarks) -> Pages,
 ) -> bool {
     let mut empty = true;
     for (free, m) in zones {
         empty = false;
-        if m.is_above(free, aim(&m)) {
+        if m.is_above(free, aim(&m) + wants.saturating_sub(Pages(1))) {
             return true;
         }
     }

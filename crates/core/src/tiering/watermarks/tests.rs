@@ -188,14 +188,19 @@ fn admission_to_a_node() {
 #[test]
 fn balance() {
     let m = marks(8192, Margin::Kernel);
-    let b = |free, margin, w| is_balanced([(Pages(free), m)], |m| balance_mark(m, margin, w));
+    let b =
+        |free, margin, w| is_balanced([(Pages(free), m)], Pages(1), |m| balance_mark(m, margin, w));
     assert!(!b(5192, Margin::Kernel, ON) && b(5193, Margin::Kernel, ON));
     assert!(!b(4144, Margin::Kernel, OFF) && b(4145, Margin::Kernel, OFF));
     let stuck = WakeFacts { tiering: true, can_demote: false };
     assert!(!b(5192, Margin::Kernel, stuck) && b(4145, Margin::PostedQuarter, stuck));
     let abort = |x, y| mglru_aborts([(Pages(x), m), (Pages(y), m)], Margin::Kernel, ON);
     assert!(abort(5257, 5257) && !abort(5257, 5256));
-    assert!(is_balanced([], |m| balance_mark(m, Margin::Kernel, ON)));
+    assert!(is_balanced([], Pages(1), |m| balance_mark(m, Margin::Kernel, ON)));
+    // For a huge page 511 more.
+    let huge =
+        |free| is_balanced([(Pages(free), m)], Pages(512), |m| balance_mark(m, Margin::Kernel, ON));
+    assert!(!huge(5192 + 511) && huge(5193 + 511));
 }
 
 // specs/tiering.md#promotion, step 1: more than promo and max(1 GiB, present/16) free.
@@ -213,7 +218,8 @@ fn blocked_promotion_succeeds_later() {
     let mut free = Pages(4100);
     let refused = admit(free, &m, Pages(1), B, Margin::Kernel, ON);
     assert_eq!(refused, Admission::Refuse { wake_demotion: true });
-    let balanced = |free| is_balanced([(free, m)], |m| balance_mark(m, Margin::Kernel, ON));
+    let balanced =
+        |free| is_balanced([(free, m)], Pages(1), |m| balance_mark(m, Margin::Kernel, ON));
     assert!(Kswapd::default().heeds_wakeup(balanced(free)));
     while !balanced(free) {
         free += Pages(32);
