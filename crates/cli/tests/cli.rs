@@ -188,7 +188,7 @@ fn machines_and_scenarios_that_are_wrong() {
     f.write("cpu.toml", &zipf.replace("cpus = \"0-1\"", "cpus = \"0-9\""));
     f.check("sim cpu.toml", expect![[r#"
         exit 2
-        homenode: cpu.toml:15:8: process[0].cpus: CPU 4 is not in the machine; the machine "small-cxl" has CPUs 0-3
+        homenode: cpu.toml:14:8: process[0].cpus: CPU 4 is not in the machine; the machine "small-cxl" has CPUs 0-3
     "#]]);
     f.write("knob.toml", &zipf.replace("numa_balancing = 2", "numa_balancing = 7"));
     f.check("sim knob.toml", expect![[r#"
