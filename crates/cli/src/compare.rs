@@ -18,6 +18,7 @@ use crate::knobs::{self, Setting};
 use crate::output;
 use crate::parallel;
 use crate::progress::Progress;
+use crate::small;
 use anyhow::{Context, Result, anyhow, bail};
 use cell::Job;
 use homenode_core::units::{Picos, count};
@@ -245,7 +246,14 @@ fn notes(columns: &[Contender], fields: &[Field]) -> Vec<String> {
     ];
     let mut machines: Vec<String> = fields
         .iter()
-        .map(|f| format!("machine {}: {}", f.workload.machine.name, f.workload.machine.about))
+        .map(|f| {
+            let Workload { scenario, machine } = &f.workload;
+            let told = match small::stands_for(machine, scenario.scale) {
+                Some(told) => format!("; 1:{}, {told}", scenario.scale.factor()),
+                None => String::new(),
+            };
+            format!("machine {}: {}{told}", machine.name, machine.about)
+        })
         .collect();
     machines.sort();
     machines.dedup();

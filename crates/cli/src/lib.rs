@@ -60,6 +60,7 @@ mod progress;
 mod schedule;
 mod screen;
 mod seen;
+mod small;
 mod tiers;
 mod watched;
 mod whom;

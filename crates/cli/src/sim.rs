@@ -9,7 +9,7 @@ use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::watched::{self, Watcher};
-use crate::{output, parallel, schedule};
+use crate::{output, parallel, schedule, small};
 use anyhow::{Context, Result, anyhow};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
@@ -469,6 +469,15 @@ fn report(
         seeds: runs.iter().map(|r| r.seed).collect(),
         ..Caption::default()
     };
+    if let Some(told) = small::stands_for(machine, setup.scale) {
+        caption.scales = small::scales(setup.scale);
+        caption.notes.push(told);
+        let (scale, margin) = (setup.scale, setup.model.margin);
+        let amounts = small::amounts(machine, scale, setup.version, margin, &setup.knobs);
+        caption.notes.push(amounts);
+    } else if scenario.processes.iter().any(|p| !p.maps.is_empty()) {
+        caption.notes.extend(small::loses(machine, setup));
+    }
     // Who drives has a note of its own below.
     for c in columns.iter().filter(|c| c.contender.drives.is_none() && !c.setup.knobs.is_empty()) {
         let whose = c.told().map_or(String::new(), |name| format!(", {name}"));

@@ -157,7 +157,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, kernel, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, stands_for, kernel, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
     "#]]);
 }
 
@@ -428,7 +428,11 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             machine: small: one node of 256 MiB and four CPUs; small enough for tests
             workload: fork-cow: a parent of 64 MiB forks, and both write what they share
             kernel: Linux 6.12's rules; MGLRU, not active and inactive lists
+            scaled down: memory and time 1:64
             seed: 1
+            note: stands for a node of 16 GiB (dram)
+            note: knobs at 1:64: min_free_kbytes=352, scan_size_mb=10, scan_delay_ms=15, scan_period_min_ms=15,
+              scan_period_max_ms=937, hot_threshold_ms=15
             note: knobs: transparent_hugepage=madvise, numa_balancing=0
             hash of seed 1: c86be2d48fab074f
         "#]],
@@ -571,6 +575,8 @@ fn guests_are_merged_and_files_say_so() {
             workload: pair: a test's
             kernel: Linux 6.12's rules; MGLRU, not active and inactive lists
             seed: 1
+            note: the kernel keeps 8.7 % of node 1 free, as on any machine so small; stands_for in the scenario
+              makes it keep what a large one keeps
             note: /sys/kernel/mm/ksm: pages_to_scan=1000, run=1
             note: the map shared of shm is shared: MADV_MERGEABLE succeeds there and has no effect
             hash of seed 1: ce58fffb8f642c8f

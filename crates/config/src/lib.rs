@@ -32,6 +32,7 @@ mod notes;
 mod parts;
 mod policy;
 mod process;
+mod scale;
 mod scenario;
 mod step;
 mod truth;

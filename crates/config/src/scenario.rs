@@ -5,7 +5,8 @@
 //! [[channel]] [[device]] ▶ cpu ──────────────────────────┤
 //! [[group]] ────────────▶ group ────────────────────────┤
 //! [[guest]] ────────────▶ guest ───▶ map, policy ───────┼─▶ ScenarioFile ─▶ fit ◀─ machine
-//! [knobs] [ksm] [[at]] ─▶ files ────────────────────────┘
+//! [knobs] [ksm] [[at]] ─▶ files ────────────────────────┤
+//! stands_for ───────────▶ scale ────────────────────────┘
 //! ```
 //!
 //! None of the parts knows the whole; a truth check reads processes and actions with
@@ -18,15 +19,17 @@ use crate::fit::check;
 use crate::group::groups;
 use crate::guest::{self, Guest};
 use crate::process::process;
+use crate::scale::{self, scale};
 use crate::tree::{Cur, Doc, Kind, Seg};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{
     AdmissionChoice, Balancing, CpuOrder, Governor, Margin, Model, Process, RecentCpu, Scenario,
     SlowStart, Swap, UnmergeTarget, Wakeups,
 };
 use homenode_core::sched::fair::Features;
 use homenode_core::topology::Hardware;
-use homenode_core::units::{Pages, Picos};
+use homenode_core::units::{Bytes, Pages, Picos};
 use std::path::{Path, PathBuf};
 
 /// A scenario with the file that it was read from, for errors that need its machine.
@@ -34,6 +37,8 @@ use std::path::{Path, PathBuf};
 pub struct ScenarioFile {
     /// What the file says, guests written out as processes behind the other ones.
     pub scenario: Scenario,
+    /// The memory beside CPUs of the machine that the file's own stands for.
+    stands_for: Option<Bytes>,
     doc: Doc,
     guests: Vec<Guest>,
 }
@@ -45,6 +50,19 @@ impl ScenarioFile {
     /// The first CPU or node of the scenario that the machine hasn't.
     pub fn check(&self, machine: &Hardware) -> Result<(), ConfigError> {
         check(&self.scenario, machine).map_err(|e| self.doc.error_at(self.place(&e.path), e.what))
+    }
+
+    /// The same for the machine that the file names: what it stands for is as large as the file
+    /// says. (On another machine the factor goes on to hold, and the size is another one.)
+    ///
+    /// # Errors
+    /// As [`ScenarioFile::check`].
+    pub fn check_on_its_own(&self, machine: &Hardware) -> Result<(), ConfigError> {
+        self.check(machine)?;
+        let Some(size) = self.stands_for else { return Ok(()) };
+        let factor = self.scenario.scale.factor();
+        let wrong = scale::size_wrong(size, factor, machine);
+        wrong.map_or(Ok(()), |what| Err(self.doc.error_at(&[Seg::Key(scale::KEY)], what)))
     }
 
     /// Where in the file the thing at a path of the scenario stands.
@@ -88,7 +106,7 @@ pub fn parse_scenario(name: &str, text: &str) -> Result<ScenarioFile, ConfigErro
 pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Hardware), ConfigError> {
     let file = read_scenario(path)?;
     let machine = crate::read_machine(&file.machine_path())?;
-    file.check(&machine)?;
+    file.check_on_its_own(&machine)?;
     Ok((file.scenario, machine))
 }
 
@@ -97,6 +115,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         "name",
         "about",
         "machine",
+        scale::KEY,
         "kernel",
         "duration",
         "seed",
@@ -145,10 +164,12 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         None => Vec::new(),
         Some(at) => at.list()?.iter().map(|a| action(a, &processes)).collect::<Result<_, _>>()?,
     };
+    let (scale, stands_for) = t.opt(scale::KEY).map_or(Ok((Scale::AS_IS, None)), |c| scale(&c))?;
     let scenario = Scenario {
         name: t.get("name")?.text()?.to_owned(),
         about: t.get("about")?.text()?.to_owned(),
         machine: t.get("machine")?.text()?.to_owned(),
+        scale,
         kernel: t.opt("kernel").map_or(Ok(KernelVersion::default()), |k| {
             k.word(&KernelVersion::ALL.map(|v| (v.name(), v)))
         })?,
@@ -173,7 +194,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
             None => process.any_table()?.get("start")?.error(why),
         });
     }
-    Ok(ScenarioFile { scenario, doc, guests })
+    Ok(ScenarioFile { scenario, stands_for, doc, guests })
 }
 
 /// What the kernel is booted with.

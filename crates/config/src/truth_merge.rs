@@ -115,6 +115,7 @@ fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
             name: t.get("name")?.text()?.to_owned(),
             about: t.get("about")?.text()?.to_owned(),
             machine: String::new(),
+            scale: homenode_core::scale::Scale::AS_IS,
             kernel: Default::default(),
             knobs: Vec::new(),
             ksm: t.opt("ksm").map_or(Ok(Vec::new()), |k| ksm(&k))?,

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use homenode_config::{notes, parse_machine, parse_scenario, read_machine, write_machine_file};
+use homenode_core::units::Bytes;
 use homenode_fixtures::Folder;
 
 const MACHINE: &str = include_str!("good-machine.toml");
@@ -72,6 +73,65 @@ fn idle_states_and_clocks_that_cannot_be_are_refused() {
             box.toml:78:27: cost.sibling_speed.value: 1.3 is out of range; allowed are 0.001 to 1 ratio
         "#]],
     );
+}
+
+#[test]
+fn what_a_scenario_stands_for() {
+    let machine = parse_machine("box.toml", MACHINE).unwrap_or_else(|e| panic!("{e}"));
+    let read = |value: &str| {
+        let text = changed(SCENARIO, &[("seed = 7", &format!("seed = 7\nstands_for = {value}"))]);
+        let file = parse_scenario("run.toml", &text)?;
+        file.check_on_its_own(&machine)?;
+        Ok::<_, homenode_config::ConfigError>(file.scenario.scale.factor())
+    };
+    let size = machine.nodes[0].size().0 + machine.nodes[1].size().0;
+    let good = format!("\"1:64 of {}\"", homenode_config::write_size(Bytes(64 * size)));
+    assert_eq!(read(&good).unwrap_or_else(|e| panic!("{e}")), 64);
+    assert_eq!(read("\"as_is\"").unwrap_or_else(|e| panic!("{e}")), 1);
+    let bad = [
+        "\"1:0 of 16 GiB\"",
+        "\"1:-4 of 16 GiB\"",
+        "\"1:1 of 16 GiB\"",
+        "\"1:2.5 of 16 GiB\"",
+        "\"1:5000 of 16 GiB\"",
+        "\"64:1 of 16 GiB\"",
+        "\"1:64\"",
+        "\"16 GiB\"",
+        "\"1:64 of\"",
+        "\"1:64 of much\"",
+        "\"1:64 of 0 B\"",
+        "\"1:64 of 16 MiB\"",
+        "\"1:64 of 96 GiB\"",
+        "\"as_is, 1:64 of 16 GiB\"",
+        "\"as is\"",
+        "64",
+        "true",
+    ];
+    let told: String =
+        bad.iter().map(|v| format!("{}\n", read(v).expect_err("it was wrong"))).collect();
+    expect![[r#"
+        run.toml:6:14: stands_for: 1:0 is out of range; a whole number from 2 to 4096 is allowed, and "as_is"
+        run.toml:6:14: stands_for: 1:-4 is out of range; a whole number from 2 to 4096 is allowed, and "as_is"
+        run.toml:6:14: stands_for: 1:1 is out of range; a whole number from 2 to 4096 is allowed, and "as_is"
+        run.toml:6:14: stands_for: 1:2.5 is out of range; a whole number from 2 to 4096 is allowed, and "as_is"
+        run.toml:6:14: stands_for: 1:5000 is out of range; a whole number from 2 to 4096 is allowed, and "as_is"
+        run.toml:6:14: stands_for: "64:1 of 16 GiB" does not begin with 1: a machine stands for a larger one; write "1:64 of 16 GiB", where 16 GiB is the memory of the nodes with CPUs of what it stands for, or "as_is"
+        run.toml:6:14: stands_for: "1:64" is no scale; write "1:64 of 16 GiB", where 16 GiB is the memory of the nodes with CPUs of what it stands for, or "as_is"
+        run.toml:6:14: stands_for: "16 GiB" is no scale; write "1:64 of 16 GiB", where 16 GiB is the memory of the nodes with CPUs of what it stands for, or "as_is"
+        run.toml:6:14: stands_for: "1:64 of" is no scale; write "1:64 of 16 GiB", where 16 GiB is the memory of the nodes with CPUs of what it stands for, or "as_is"
+        run.toml:6:14: stands_for: "much" is no size; write it with B, KiB, MiB, GiB or TiB, such as "512 MiB"
+        run.toml:6:14: stands_for: a size of 0; a size lies between 1 and 2^52 bytes
+        run.toml:6:14: stands_for: the nodes with CPUs of the machine "box" have 327684 KiB, more than the 16 MiB that they stand for
+        run.toml:6:14: stands_for: the nodes with CPUs of the machine "box" have 327684 KiB: 64 times that are 20971776 KiB, not 96 GiB
+        run.toml:6:14: stands_for: "as_is, 1:64 of 16 GiB": as_is stands alone; write "1:64 of 16 GiB", where 16 GiB is the memory of the nodes with CPUs of what it stands for, or "as_is"
+        run.toml:6:14: stands_for: "as is" is no scale; write "1:64 of 16 GiB", where 16 GiB is the memory of the nodes with CPUs of what it stands for, or "as_is"
+        run.toml:6:14: stands_for: expected a text in quotes, found a number
+        run.toml:6:14: stands_for: expected a text in quotes, found true or false
+    "#]].assert_eq(&told);
+    // On another machine the factor holds, and the size is what comes of it.
+    let text = changed(SCENARIO, &[("seed = 7", "seed = 7\nstands_for = \"1:64 of 96 GiB\"")]);
+    let file = parse_scenario("run.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+    file.check(&machine).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]

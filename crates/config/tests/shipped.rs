@@ -6,13 +6,15 @@ use homenode_config::{
 };
 use homenode_core::costs::Origin;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::Errno;
+use homenode_core::knobs::{Errno, Knobs};
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{
     Action, AdmissionChoice, CpuOrder, FileOp, Map, Margin, Mempolicy, Model, Pattern, Process,
     Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
 use homenode_core::sched::idle::{IdleState, Table};
-use homenode_core::topology::{Hardware, IdleCosts, Medium};
+use homenode_core::tiering::watermarks::MarkKnobs;
+use homenode_core::topology::{Hardware, IdleCosts, Medium, Zone};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use std::path::{Path, PathBuf};
 
@@ -68,6 +70,29 @@ fn scenarios_are_read_and_fit_their_machines() {
     }
 }
 
+/// What a scenario is about should not be eaten by what the kernel sets aside: on a real machine that
+/// is a few thousandths.
+#[test]
+fn scenarios_say_what_they_stand_for_and_lose_a_hundredth_to_watermarks_at_most() {
+    let all = ["scenarios", "scenarios/compare"].map(files).concat();
+    for path in all {
+        let (s, m) = read_scenario_and_machine(&path).unwrap_or_else(|e| panic!("{e}"));
+        let text = std::fs::read_to_string(&path).expect("just read");
+        assert!(text.contains("\nstands_for = "), "{}: what it stands for", path.display());
+        let mut knobs = Knobs::new(s.kernel).scaled(s.scale);
+        for (name, value) in &s.knobs {
+            knobs.set(name, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+        let zones: Vec<Zone> = m.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect();
+        let marks = MarkKnobs::new(&knobs, s.model.margin, &zones);
+        for node in &m.nodes {
+            let (kept, has) = (marks.kept(&node.zones), node.managed());
+            let at = format!("{}: node {}: {kept:?} of {has:?}", path.display(), node.id);
+            assert!(kept.0 * 100 <= has.0, "{at}");
+        }
+    }
+}
+
 #[test]
 fn a_scenario_means_what_it_says() {
     let file = parse_scenario("run.toml", include_str!("good-scenario.toml"))
@@ -79,6 +104,7 @@ fn a_scenario_means_what_it_says() {
         name: "run".into(),
         about: "for tests of errors".into(),
         machine: "box.toml".into(),
+        scale: Scale::AS_IS,
         kernel: KernelVersion::default(),
         knobs: vec![
             ("numa_balancing".into(), "2".into()),

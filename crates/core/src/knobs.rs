@@ -19,6 +19,7 @@
 mod parse;
 
 use crate::kernel::{KernelVersion, jiffies_to_msecs, msecs_to_jiffies};
+use crate::scale::Scale;
 use crate::tiering::mglru::Caps;
 use crate::tiering::mode::Mode;
 use crate::units::{HUGE_PAGES, NodeId};
@@ -588,6 +589,9 @@ pub struct Knobs {
     pub nr_migrate: u32,
     /// Weights that were written; a node not in here has weight 1.
     pub interleave_weights: BTreeMap<NodeId, u8>,
+    /// What the machine stands for: no knob, but what the kernel computes from the machine's size
+    /// hangs on it.
+    pub scale: Scale,
 }
 
 impl Knobs {
@@ -625,7 +629,29 @@ impl Knobs {
             migration_cost_ns: 500_000,
             nr_migrate: 32,
             interleave_weights: BTreeMap::new(),
+            scale: Scale::AS_IS,
         }
+    }
+
+    /// The defaults of a kernel whose machine stands for a larger one: amounts are a part of the
+    /// large machine's. What is written later is taken as it is.
+    ///
+    /// Source: docs/decisions/0028-small-machines.md.
+    #[must_use]
+    pub fn scaled(mut self, scale: Scale) -> Self {
+        self.scale = scale;
+        if scale.is_as_is() {
+            return self;
+        }
+        let part = |value: u32| scale.part(value.into()) as u32;
+        self.scan_size_mb = Scale::SCAN_SIZE_MB;
+        self.scan_delay_ms = part(self.scan_delay_ms);
+        self.scan_period_min_ms = part(self.scan_period_min_ms);
+        self.scan_period_max_ms = part(self.scan_period_max_ms);
+        if self.version >= KernelVersion::V6_1 {
+            self.hot_threshold_ms = part(self.hot_threshold_ms);
+        }
+        self
     }
 
     /// Write `text` as root, at the file's start.

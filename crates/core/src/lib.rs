@@ -38,6 +38,7 @@ pub mod numa;
 pub mod optimum;
 pub mod pattern;
 pub mod policy;
+pub mod scale;
 pub mod scenario;
 pub mod sched;
 pub mod splitmix;

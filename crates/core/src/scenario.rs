@@ -16,6 +16,7 @@ pub use group::Group;
 
 use crate::kernel::KernelVersion;
 use crate::knobs::Errno;
+use crate::scale::Scale;
 use crate::sched::fair::Features;
 use crate::units::{Bytes, CpuId, NodeId, Pages, Picos};
 
@@ -28,6 +29,8 @@ pub struct Scenario {
     pub about: String,
     /// Path of the machine's file, relative to the scenario's own.
     pub machine: String,
+    /// What the machine and the workload stand for.
+    pub scale: Scale,
     /// Whose rules are simulated.
     pub kernel: KernelVersion,
     /// Knobs by the kernel's names with their values as text, in the order in

@@ -218,6 +218,7 @@ fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario
         name: "threads".into(),
         about: String::new(),
         machine: String::new(),
+        scale: homenode_core::scale::Scale::AS_IS,
         kernel: Default::default(),
         knobs: tiering(mode, &[]),
         ksm: Vec::new(),

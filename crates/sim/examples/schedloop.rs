@@ -132,6 +132,7 @@ fn scenario(processes: Vec<Process>, channels: Vec<Channel>, a: &Args) -> Scenar
         name: "schedloop".into(),
         about: String::new(),
         machine: String::new(),
+        scale: homenode_core::scale::Scale::AS_IS,
         kernel: Default::default(),
         knobs: knobs.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         command_line: String::new(),

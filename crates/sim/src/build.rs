@@ -14,6 +14,7 @@ use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{Content, CpuOrder, Map, Mempolicy, Model, Process, Scenario, Step};
 use homenode_core::sched::frequency::Governor;
 use homenode_core::tiering::mode::Mode;
@@ -50,6 +51,8 @@ pub struct Setup {
     pub ksm: Vec<(String, String)>,
     /// The kernel's command line: `schedstats=enable` or nothing.
     pub command_line: String,
+    /// What the machine stands for: the kernel's own amounts are a part of the large one's.
+    pub scale: Scale,
 }
 
 /// Why nothing can be simulated.
@@ -84,7 +87,7 @@ impl Simulation {
         pages: u64,
         contents: bool,
     ) -> Result<Self, SimError> {
-        let mut knobs = Knobs::new(setup.version);
+        let mut knobs = Knobs::new(setup.version).scaled(setup.scale);
         // With nothing to balance between, the kernel leaves it off at boot
         // (specs/knobs.md#table).
         if machine.nodes.len() < 2 {
@@ -300,6 +303,7 @@ impl Setup {
             contents: scenario.may_merge(),
             duration: scenario.duration.map(|d| d.0),
             command_line: scenario.command_line.clone(),
+            scale: scenario.scale,
             ..Self::default()
         }
     }

@@ -42,7 +42,7 @@ use homenode_core::tiering::promote::PromoteNode;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
 use homenode_core::topology::{Hardware, Link, Medium, Zone};
-use homenode_core::units::{Bytes, MBps, NodeId, PAGE_SIZE, Picos};
+use homenode_core::units::{Bytes, MBps, NodeId, PAGE_SIZE, Pages, Picos};
 use std::collections::BTreeMap;
 
 /// In whose context the kernel runs, and that context's clock in picoseconds.
@@ -276,8 +276,16 @@ impl Kernel {
 
     /// Wakes a node's kswapd, unless it has nothing to do or has given up.
     pub(crate) fn wake_kswapd(&mut self, node: usize) {
+        self.wake_kswapd_for(node, 1);
+    }
+    /// The same, on behalf of one who wants so many pages at once. That is kept also where it is not
+    /// woken.
+    ///
+    /// Source: specs/tiering.md#kswapd.
+    pub(crate) fn wake_kswapd_for(&mut self, node: usize, pages: u64) {
+        self.kswapd[node].asks(pages);
         if self.memory.nodes[node].zones.is_empty()
-            || !self.kswapd[node].state.heeds_wakeup(self.balanced(node))
+            || !self.kswapd[node].state.heeds_wakeup(self.balanced_for(node, Pages(pages)))
             || self.woken.contains(&node)
         {
             return;

@@ -9,6 +9,7 @@ use super::vary::{Vary, What};
 use crate::parallel;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
+use homenode_core::scale::Scale;
 use homenode_core::topology::Hardware;
 use homenode_core::units::count;
 use homenode_report::{Conclusion, Surface};
@@ -26,9 +27,6 @@ pub(super) struct Scales {
     pub(super) moved: u64,
 }
 
-/// Beyond this a handful of pages is left of what matters.
-const FACTOR_MAX: u64 = 4096;
-
 impl Scales {
     /// As they are asked for.
     ///
@@ -36,8 +34,8 @@ impl Scales {
     /// * `little` – what is said of a scale beyond the largest.
     pub(super) fn asked(mut self, asked: &Asked<'_>, down: u64, little: &str) -> Result<Self> {
         if let Some(scale) = asked.scale {
-            if scale > FACTOR_MAX {
-                bail!("--scale {scale}: {little}; the largest factor is {FACTOR_MAX}");
+            if scale > Scale::MOST {
+                bail!("--scale {scale}: {little}; the largest factor is {}", Scale::MOST);
             }
             self.factors = [scale, if scale >= down { scale / 2 } else { scale * 4 }];
             // What is run at a smaller scale stays there.

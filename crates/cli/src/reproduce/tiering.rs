@@ -27,6 +27,7 @@ use super::Asked;
 use super::experiment::{Runs, Scales};
 use crate::figures::counter;
 use anyhow::Result;
+use homenode_core::scale::Scale as Factor;
 use homenode_report::{
     Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
     Surface, stats,
@@ -371,9 +372,6 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
     let bench = runs.bench;
     let ramp = |seed| runs.done[&Point { kernel: Kernel::B, seed, ..best }].ramp * 100.0;
     let ramp: Vec<f64> = plan.seeds().map(ramp).collect();
-    let knobs =
-        scaled::knobs(&bench.machine, best.factor, bench.version(Kernel::Off), bench.margin);
-    let knobs: Vec<String> = knobs.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
     let mut notes = vec![
         format!(
             "the fast node has {} here; a map of 1.25 x is larger than it by a quarter",
@@ -396,8 +394,10 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
          ms, so that column is coarse"
             .into(),
     ];
-    if !knobs.is_empty() {
-        notes.push(format!("knobs at 1:{}: {}", best.factor, knobs.join(", ")));
+    if let Some(scale) = Factor::new(best.factor).filter(|s| !s.is_as_is()) {
+        let small = scaled::machine(&bench.machine, best.factor);
+        let version = bench.version(Kernel::Off);
+        notes.push(crate::small::amounts(&small, scale, version, bench.margin, &[]));
     }
     Caption {
         wrong: None,

@@ -66,6 +66,11 @@ pub struct Round {
     pub priority: u32,
     /// Pages reclaimed (demoted ones count) since the round began.
     pub nr_reclaimed: Pages,
+    /// Pages that whoever woke it wants at once, at least 1: it aims so much higher. 1 once twice as
+    /// many have been reclaimed.
+    pub wants: Pages,
+    /// The same as at the beginning.
+    asked: Pages,
     /// Plentiful inactive file pages no longer spare the anonymous ones: a run over all
     /// priorities that went for files alone has found nothing.
     pub no_cache_trim: bool,
@@ -78,6 +83,8 @@ impl Default for Round {
         Self {
             priority: DEF_PRIORITY,
             nr_reclaimed: Pages(0),
+            wants: Pages(1),
+            asked: Pages(1),
             no_cache_trim: false,
             cache_trim_failed: false,
         }
@@ -85,6 +92,22 @@ impl Default for Round {
 }
 
 impl Round {
+    /// One for those who want so many pages at once.
+    pub fn asked_for(pages: Pages) -> Self {
+        Self { wants: pages, asked: pages, ..Self::default() }
+    }
+    /// Whether it no longer goes for what it was asked for.
+    ///
+    /// Source: specs/tiering.md#kswapd.
+    pub const fn has_given_in(&self) -> bool {
+        self.wants.0 < self.asked.0
+    }
+    /// At how many reclaimed pages a pass of generations may end, whatever its goal.
+    ///
+    /// Source: specs/tiering.md#kswapd.
+    pub const fn gap(&self) -> Pages {
+        Pages(2 * self.wants.0)
+    }
     /// Takes the result of a pass and says whether another may follow (if the node is not
     /// balanced, which is asked before each). Priority falls if the pass scanned less than
     /// its goal or reclaimed nothing. A round in which nothing at all was reclaimed begins
@@ -102,6 +125,9 @@ impl Round {
         version: KernelVersion,
     ) -> bool {
         self.nr_reclaimed += nr_reclaimed;
+        if self.nr_reclaimed >= self.gap() {
+            self.wants = Pages(1);
+        }
         self.cache_trim_failed |= nr_reclaimed.0 == 0 && cache_trim;
         if nr_scanned < goal || nr_reclaimed.0 == 0 {
             self.priority = self.priority.saturating_sub(1);

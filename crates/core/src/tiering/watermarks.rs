@@ -81,18 +81,22 @@ pub struct MarkKnobs {
 
 impl MarkKnobs {
     /// The kernel's figures for a machine: `zones` are all zones of all nodes.
-    /// Huge pages raise a computed `min_free_kbytes`, not a written one.
+    /// Huge pages raise a computed `min_free_kbytes`, not a written one. What is computed is the
+    /// part of the machine that this one stands for.
     pub fn new(knobs: &crate::knobs::Knobs, margin: Margin, zones: &[Zone]) -> Self {
         let low = || zones.iter().filter(|z| z.kind != ZoneKind::Movable && z.managed.0 > 0);
         let lowmem: Pages = low().map(|z| z.managed).sum();
         let min_free_kbytes = match knobs.min_free_kbytes {
             Some(kb) => u64::from(kb),
             None => {
+                let full = Pages(knobs.scale.whole(lowmem.0));
                 let huge = match knobs.transparent_hugepage {
                     crate::knobs::HugePages::Never => 0,
-                    _ => huge_page_min_free_kbytes(low().count() as u64, lowmem),
+                    crate::knobs::HugePages::Madvise | crate::knobs::HugePages::Always => {
+                        huge_page_min_free_kbytes(low().count() as u64, full)
+                    }
                 };
-                min_free_kbytes(lowmem).max(huge)
+                knobs.scale.part(min_free_kbytes(full).max(huge))
             }
         };
         Self { min_free_kbytes, scale_factor: knobs.watermark_scale_factor, lowmem, margin }
@@ -114,6 +118,11 @@ impl MarkKnobs {
                 self.zone(*z, Pages(higher / ratio))
             })
             .collect()
+    }
+
+    /// What kswapd keeps free of a node while tiering is on, which is what promotions don't fill.
+    pub fn kept(&self, zones: &[Zone]) -> Pages {
+        self.node(zones).iter().map(|m| m.promo).sum()
     }
 
     fn zone(&self, zone: Zone, reserve: Pages) -> ZoneMarks {
@@ -242,18 +251,20 @@ pub fn balance_mark(m: &ZoneMarks, margin: Margin, wake: WakeFacts) -> Pages {
 /// Whether a node is balanced: some zone is above its mark. A node without
 /// zones is balanced.
 ///
+/// * `wants` – pages that somebody wants at once, at least 1: as many more but one are free.
 /// * `aim` – the mark: [`balance_mark`], or what stands in its place.
 ///
 /// Source: specs/tiering.md#kswapd.
 #[inline]
 pub fn is_balanced(
     zones: impl IntoIterator<Item = (Pages, ZoneMarks)>,
+    wants: Pages,
     aim: impl Fn(&ZoneMarks) -> Pages,
 ) -> bool {
     let mut empty = true;
     for (free, m) in zones {
         empty = false;
-        if m.is_above(free, aim(&m)) {
+        if m.is_above(free, aim(&m) + wants.saturating_sub(Pages(1))) {
             return true;
         }
     }

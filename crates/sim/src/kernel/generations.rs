@@ -272,9 +272,12 @@ impl Kernel {
     /// Source: specs/mglru.md#passes.
     fn aborts(&self, node: usize, pass: &GenPass) -> bool {
         let (margin, wake) = (self.model.margin, self.wake_facts(node));
-        pass.reclaimed >= pass.goal.0
-            || pass.who == Reclaimer::Kswapd
-                && mglru_aborts(zones_of(&self.memory, &self.marks, node), margin, wake)
+        let (gap, early) = match pass.who {
+            Reclaimer::Kswapd => self.kswapd[node].ends(),
+            Reclaimer::Direct | Reclaimer::Khugepaged => (Pages(1), false),
+        };
+        pass.reclaimed >= pass.goal.0.max(gap.0)
+            || early && mglru_aborts(zones_of(&self.memory, &self.marks, node), margin, wake)
     }
     /// A pass of direct reclaim over a node, with what was reclaimed before it; what is now.
     pub(super) fn direct_gen_pass(

@@ -121,7 +121,7 @@ impl Kernel {
             return low;
         }
         for &node in nodes.iter().filter(|_| wakes) {
-            self.wake_kswapd(node);
+            self.wake_kswapd_for(node, HUGE_PAGES);
         }
         nodes.iter().find_map(|&p| self.take_from(p, HUGE_PAGES, Mark::Min))
     }

@@ -495,7 +495,7 @@ impl Kernel {
         let answer = self.inside.rules.admit(&mut zones, &arrival);
         drop(zones);
         if answer.wakes() {
-            self.wake_kswapd(dst);
+            self.wake_kswapd_for(dst, n);
         }
         if let Admission::Admit { zone, .. } = answer {
             return Some(self.memory.nodes[dst].zones[zone]);

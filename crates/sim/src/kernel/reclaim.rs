@@ -33,6 +33,8 @@ pub(crate) struct KswapdState {
     refaults: [bool; 2],
     round: Round,
     pass: Option<Pass>,
+    /// The most pages that somebody who has woken it since its last round began wants at once.
+    asked: u64,
     /// The node's generations: their numbers stay while MGLRU is off.
     pub(crate) generations: Generations,
     /// Page tables that a walk on behalf of the node reads.
@@ -42,6 +44,14 @@ pub(crate) struct KswapdState {
 impl KswapdState {
     pub(super) fn at_boot(now_ms: u64) -> Self {
         Self { generations: Generations::new(now_ms), ..Self::default() }
+    }
+    /// Somebody wants so many pages at once.
+    pub(super) fn asks(&mut self, pages: u64) {
+        self.asked = self.asked.max(pages);
+    }
+    /// At how many reclaimed pages a pass of generations ends, and whether it may end early.
+    pub(super) fn ends(&self) -> (Pages, bool) {
+        (self.round.gap(), self.round.wants.0 == 1)
     }
     pub(super) fn priority(&self) -> u32 {
         self.round.priority
@@ -91,11 +101,11 @@ struct Batch {
 }
 
 impl Kernel {
-    /// Whether kswapd would find nothing to do.
-    pub(crate) fn balanced(&self, node: usize) -> bool {
+    /// Whether kswapd would find nothing to do for one who wants so many pages at once.
+    pub(crate) fn balanced_for(&self, node: usize, wants: Pages) -> bool {
         let (margin, wake) = (self.model.margin, self.wake_facts(node));
         let zones = zones_of(&self.memory, &self.marks, node);
-        is_balanced(zones, |marks| self.inside.rules.aim(marks, margin, wake))
+        is_balanced(zones, wants, |marks| self.inside.rules.aim(marks, margin, wake))
     }
     pub(crate) fn kswapd_start(&mut self, node: usize) {
         self.kswapd[node].state.running = true;
@@ -104,15 +114,27 @@ impl Kernel {
     fn begin_round(&mut self, node: usize) {
         self.stat.add(node, Item::Pageoutrun, 1);
         let k = &mut self.kswapd[node];
-        k.round = Round::default();
+        k.round = Round::asked_for(Pages(std::mem::take(&mut k.asked).max(1)));
         k.pass = None;
+    }
+    /// Whether kswapd sleeps when a round is over.
+    ///
+    /// Source: specs/tiering.md#kswapd.
+    fn may_sleep(&self, node: usize) -> bool {
+        let k = &self.kswapd[node];
+        // Who has given in sleeps on a single page; what others ask for now is for when they wake it.
+        let wants = if k.round.has_given_in() { 1 } else { k.asked.max(1) };
+        k.state.is_hopeless() || self.balanced_for(node, Pages(wants))
     }
     /// Runs a node's kswapd until its clock reaches `end`; true once it goes to sleep.
     pub(crate) fn kswapd_run(&mut self, ctx: &mut Ctx, node: usize, end: u64) -> bool {
         while ctx.clock < end {
             if self.kswapd[node].pass.is_none() {
-                if self.balanced(node) {
-                    return self.kswapd_sleep(node);
+                if self.balanced_for(node, self.kswapd[node].round.wants) {
+                    if self.may_sleep(node) {
+                        return self.kswapd_sleep(node);
+                    }
+                    self.begin_round(node);
                 }
                 // Looking at the node and its lists is not free.
                 ctx.clock += self.prices[Cost::ReclaimPage];
@@ -153,7 +175,7 @@ impl Kernel {
             let round = k.round;
             k.state.round_done(&round);
             k.refaults = [false; 2];
-            if self.kswapd[node].state.is_hopeless() || self.balanced(node) {
+            if self.may_sleep(node) {
                 return self.kswapd_sleep(node);
             }
             self.begin_round(node);

@@ -212,6 +212,32 @@ fn a_huge_page_is_marked_and_promoted_whole() {
     assert_eq!(stat(&sim, Item::ThpSplitPage), 0);
 }
 
+// specs/tiering.md#kswapd: who wants 512 pages wakes kswapd for as many. Here its marks are 32 pages
+// apart: with these alone it would stop where no huge page could ever enter.
+#[test]
+fn a_refused_huge_page_has_kswapd_make_room_for_it() {
+    for lists in [true, false] {
+        let far = Mempolicy::Preferred(NodeId(1));
+        let m = Map { huge: Some(true), policy: far, ..map("m", 2048) };
+        let idle = Map { huge: Some(true), ..map("idle", 8192) };
+        let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
+        let steps = vec![touch("idle"), touch("m"), free, uniform("m", 1500)];
+        let mut s = scenario(vec![process("p", &[0], vec![idle, m], steps)]);
+        let set =
+            [("numa_balancing", "2"), ("demotion_enabled", "true"), ("min_free_kbytes", "512")];
+        s.knobs = fast(&set);
+        s.knobs.extend(lists.then(|| ("lru_gen".to_owned(), "n".to_owned())));
+        let mut sim = simulation(&machine(&[dram(8192, 1), cxl(16384)]), &s);
+        let checker = Checker::watch(&mut sim);
+        until(&mut sim, &checker, 1500);
+        let promoted = stat(&sim, Item::PgpromoteSuccess);
+        assert!(promoted >= 2048, "lists {lists}: {promoted}");
+        // It demotes what is needed, not the node.
+        let demoted = stat(&sim, Item::PgdemoteKswapd);
+        assert!((promoted..promoted + 2048).contains(&demoted), "lists {lists}: {demoted}");
+    }
+}
+
 #[test]
 fn an_explicit_policy_is_not_scanned_until_it_is_taken_back() {
     let m = Map { policy: Mempolicy::Preferred(NodeId(1)), ..map("m", 512) };

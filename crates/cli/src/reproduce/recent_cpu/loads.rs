@@ -7,6 +7,7 @@ use crate::reproduce::vary::Vary;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{Governor, RecentCpu, Scenario, Wakeups};
 use homenode_core::topology::Hardware;
 use homenode_core::units::count;
@@ -148,7 +149,8 @@ macro_rules! scenario {
         let text = include_str!(concat!("../../../../../scenarios/", $name, ".toml"));
         let file = homenode_config::parse_scenario(concat!("scenarios/", $name, ".toml"), text)?;
         file.check($machine)?;
-        file.scenario
+        // The experiment's machine stands for itself.
+        Scenario { scale: Scale::AS_IS, ..file.scenario }
     }};
 }
 

@@ -6,6 +6,7 @@ use crate::reproduce::vary::Vary;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{CpuStep, Process, Scenario, Step};
 use homenode_core::sched::frequency::Governor;
 use homenode_core::topology::Hardware;
@@ -128,7 +129,8 @@ macro_rules! scenario {
         let text = include_str!(concat!("../../../../../scenarios/", $name, ".toml"));
         let file = homenode_config::parse_scenario(concat!("scenarios/", $name, ".toml"), text)?;
         file.check($machine)?;
-        file.scenario
+        // The experiment's machine stands for itself.
+        Scenario { scale: Scale::AS_IS, ..file.scenario }
     }};
 }
 

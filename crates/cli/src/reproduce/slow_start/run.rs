@@ -4,6 +4,7 @@ use crate::reproduce::experiment::{self, processes};
 use crate::reproduce::vary::Vary;
 use anyhow::Result;
 use homenode_core::kernel::KernelVersion;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{Again, Balancing, Scenario, SlowStart, Step, Until};
 use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
@@ -133,7 +134,8 @@ impl Bench {
         let read = |name, text| -> Result<Scenario> {
             let file = homenode_config::parse_scenario(name, text)?;
             file.check(&machine)?;
-            Ok(file.scenario)
+            // The experiment's machine stands for itself.
+            Ok(Scenario { scale: Scale::AS_IS, ..file.scenario })
         };
         Ok(Self {
             build: read(

@@ -8,6 +8,7 @@ use crate::reproduce::experiment;
 use crate::reproduce::vary::Vary;
 use anyhow::{Context, Result, bail};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{Margin, Pattern, Scenario, Step, TouchOrder, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Hardware;
@@ -225,8 +226,9 @@ impl Bench {
         let mut shared = Setup::of(&scenario);
         shared.seed = p.seed;
         shared.model.margin = self.margin;
-        let (contender, version) = (&self.contenders[&p.kernel], self.version(p.kernel));
-        shared.knobs.extend(scaled::knobs(&self.machine, p.factor, version, self.margin));
+        shared.scale =
+            Scale::new(p.factor).with_context(|| format!("a machine of 1:{} is none", p.factor))?;
+        let contender = &self.contenders[&p.kernel];
         let setup = contender.setup(&shared, &[])?;
         let scenario = contender.scenario(&scenario).into_owned();
         Ok((scaled::machine(&machine, p.factor), scenario, setup))

@@ -3,7 +3,10 @@
 use super::*;
 use crate::reproduce::vary::{Vary, What};
 use expect_test::expect;
+use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Margin;
+use homenode_core::tiering::watermarks::MarkKnobs;
+use homenode_core::topology::Zone;
 use std::collections::BTreeSet;
 
 fn tiny() -> Plan {
@@ -137,6 +140,9 @@ fn amounts_shrink_and_rates_stay() {
     let sizes: Vec<String> = machine.nodes.iter().map(|n| crate::nodes::size(n.size())).collect();
     let pmbench = &scenario.processes[0];
     let time = |s: &homenode_core::scenario::Step| format!("{s:?}\n");
+    let k = Knobs::new(setup.version).scaled(setup.scale);
+    let zones: Vec<Zone> = machine.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect();
+    let marks = MarkKnobs::new(&k, Margin::Kernel, &zones);
     expect![[r#"
         1.5 GiB, 1.5 GiB, 11.8 GiB, 11.8 GiB
         4.5 GiB
@@ -144,18 +150,25 @@ fn amounts_shrink_and_rates_stay() {
         Access { map: "map", pattern: NormalIh, write: 200, compute: Picos(64000), mlp: 1, until: Accesses(1179647) }
         Barrier
         Access { map: "map", pattern: NormalIh, write: 200, compute: Picos(64000), mlp: 1, until: Time(Picos(4687500000000)) }
-        [("transparent_hugepage", "madvise"), ("numa_balancing", "0"), ("demotion_enabled", "true"), ("min_free_kbytes", "1056"), ("scan_size_mb", "10"), ("scan_delay_ms", "15"), ("scan_period_min_ms", "15"), ("scan_period_max_ms", "937"), ("numa_balancing", "2"), ("demotion_enabled", "true")]
+        [("transparent_hugepage", "madvise"), ("numa_balancing", "0"), ("demotion_enabled", "true"), ("numa_balancing", "2"), ("demotion_enabled", "true")]
+        min_free_kbytes 1056, scan_size_mb 10, scan_delay_ms 15, scan_period_min_ms 15, scan_period_max_ms 937
     "#]].assert_eq(&format!(
-        "{}\n{}\n{}{:?}\n",
+        "{}\n{}\n{}{:?}\nmin_free_kbytes {}, scan_size_mb {}, scan_delay_ms {}, scan_period_min_ms {}, scan_period_max_ms {}\n",
         sizes.join(", "),
         crate::nodes::size(pmbench.maps[0].size),
         pmbench.steps.iter().map(time).collect::<String>(),
         setup.knobs,
+        marks.min_free_kbytes,
+        k.scan_size_mb,
+        k.scan_delay_ms,
+        k.scan_period_min_ms,
+        k.scan_period_max_ms,
     ));
     assert_eq!(machine.links, bench.machine.links);
     assert_eq!(machine.costs, bench.machine.costs);
-    // The same share of the fast node is kept free as at full size.
-    assert_eq!(scaled::knobs(&bench.machine, 1, bench.version(Kernel::B), Margin::Kernel), []);
+    // At full size it is the kernel's own.
+    let full = bench.prepare(&Point { factor: 1, ..p }).expect("a setup").2;
+    assert!(full.scale.is_as_is());
 }
 
 #[test]

@@ -27,6 +27,21 @@ fn priorities() {
     assert_eq!((passes, r.priority), (12, 0));
 }
 
+/// Source: specs/tiering.md#kswapd. Woken for 512 pages, it aims so much higher until it has
+/// reclaimed 1024.
+#[test]
+fn a_round_for_a_huge_page_gives_in() {
+    let mut r = Round::asked_for(Pages(512));
+    let pass = |r: &mut Round, n| r.pass_done(Pages(100), Pages(n), Pages(n), false, V6_12);
+    assert!(pass(&mut r, 1000));
+    assert_eq!((r.wants, r.has_given_in()), (Pages(512), false));
+    assert!(pass(&mut r, 24));
+    assert_eq!((r.wants, r.has_given_in()), (Pages(1), true));
+    let mut r = Round::default();
+    assert!(pass(&mut r, 100));
+    assert!(!r.has_given_in());
+}
+
 /// Source: specs/tiering.md#rounds. Where only files were looked at, in vain, a round begins
 /// once more for both kinds; 6.1's does not.
 #[test]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::kernel::KernelVersion;
 use crate::knobs::{HugePages, Knobs};
+use crate::scale::Scale;
 use crate::tiering::reclaim::Kswapd;
 use AdmissionChoice::{A, B};
 
@@ -59,6 +60,47 @@ fn min_free() {
     k.min_free_kbytes = Some(5000);
     k.transparent_hugepage = HugePages::Always;
     assert_eq!(kb(&k), 5000);
+}
+
+// A small machine keeps the share that the large one keeps, of which it is a part, and not a page less
+// or more than a part of what the large one computes.
+#[test]
+fn a_part_of_a_machine_keeps_a_part() {
+    let kb = |scale: u64, zones: &[Zone], thp: HugePages| {
+        let scale = Scale::new(scale).expect("a scale");
+        let mut k = Knobs::new(KernelVersion::V6_12).scaled(scale);
+        k.transparent_hugepage = thp;
+        MarkKnobs::new(&k, Margin::Kernel, zones)
+    };
+    let gib = |n: u64| n * 262_144;
+    let full = [zone(ZoneKind::Dma32, gib(2)), zone(ZoneKind::Normal, gib(94))];
+    for thp in [HugePages::Always, HugePages::Never] {
+        let own = kb(1, &full, thp);
+        for factor in [2, 16, 64, 256, 1024, 4096] {
+            let small = full.map(|z| Zone { managed: Pages(z.managed.0 / factor), ..z });
+            let part = kb(factor, &small, thp);
+            assert_eq!(part.min_free_kbytes, own.min_free_kbytes / factor, "1:{factor}");
+            let of_thousand = |m: &MarkKnobs, zones: &[Zone]| {
+                let all: u64 = zones.iter().map(|z| z.managed.0).sum();
+                m.kept(zones).0 * 1000 / all
+            };
+            let (a, b) = (of_thousand(&own, &full), of_thousand(&part, &small));
+            assert!(a.abs_diff(b) <= 1, "1:{factor}: {a} and {b} thousandths");
+        }
+    }
+    // Without a scale 256 MiB lose a tenth.
+    let own = kb(1, &[zone(ZoneKind::Normal, 65_536)], HugePages::Always);
+    assert_eq!(own.min_free_kbytes, 13_104);
+    assert_eq!(own.kept(&[zone(ZoneKind::Normal, 65_536)]), Pages(5_733));
+    // What is written is taken as it is.
+    let mut k = Knobs::new(KernelVersion::V6_12).scaled(Scale::new(64).expect("a scale"));
+    assert_eq!((k.scan_delay_ms, k.scan_period_min_ms, k.scan_period_max_ms), (15, 15, 937));
+    assert_eq!((k.scan_size_mb, k.hot_threshold_ms), (10, 15));
+    k.set("min_free_kbytes", "9000").expect("allowed");
+    assert_eq!(MarkKnobs::new(&k, Margin::Kernel, &full).min_free_kbytes, 9000);
+    // Times of a kernel without the knob are its own.
+    let old = Knobs::new(KernelVersion::V5_18).scaled(Scale::new(64).expect("a scale"));
+    assert_eq!((old.hot_threshold_ms, old.scan_period_min_ms), (1000, 15));
 }
 
 // specs/tiering.md#watermarks, reserve: the node's higher zones /256 for DMA and DMA32, /32 for
@@ -146,14 +188,19 @@ fn admission_to_a_node() {
 #[test]
 fn balance() {
     let m = marks(8192, Margin::Kernel);
-    let b = |free, margin, w| is_balanced([(Pages(free), m)], |m| balance_mark(m, margin, w));
+    let b =
+        |free, margin, w| is_balanced([(Pages(free), m)], Pages(1), |m| balance_mark(m, margin, w));
     assert!(!b(5192, Margin::Kernel, ON) && b(5193, Margin::Kernel, ON));
     assert!(!b(4144, Margin::Kernel, OFF) && b(4145, Margin::Kernel, OFF));
     let stuck = WakeFacts { tiering: true, can_demote: false };
     assert!(!b(5192, Margin::Kernel, stuck) && b(4145, Margin::PostedQuarter, stuck));
     let abort = |x, y| mglru_aborts([(Pages(x), m), (Pages(y), m)], Margin::Kernel, ON);
     assert!(abort(5257, 5257) && !abort(5257, 5256));
-    assert!(is_balanced([], |m| balance_mark(m, Margin::Kernel, ON)));
+    assert!(is_balanced([], Pages(1), |m| balance_mark(m, Margin::Kernel, ON)));
+    // For a huge page 511 more.
+    let huge =
+        |free| is_balanced([(Pages(free), m)], Pages(512), |m| balance_mark(m, Margin::Kernel, ON));
+    assert!(!huge(5192 + 511) && huge(5193 + 511));
 }
 
 // specs/tiering.md#promotion, step 1: more than promo and max(1 GiB, present/16) free.
@@ -171,7 +218,8 @@ fn blocked_promotion_succeeds_later() {
     let mut free = Pages(4100);
     let refused = admit(free, &m, Pages(1), B, Margin::Kernel, ON);
     assert_eq!(refused, Admission::Refuse { wake_demotion: true });
-    let balanced = |free| is_balanced([(free, m)], |m| balance_mark(m, Margin::Kernel, ON));
+    let balanced =
+        |free| is_balanced([(free, m)], Pages(1), |m| balance_mark(m, Margin::Kernel, ON));
     assert!(Kswapd::default().heeds_wakeup(balanced(free)));
     while !balanced(free) {
         free += Pages(32);
