@@ -898,11 +898,11 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         moved [MB]                              0.0                      0.0                     32.6                     32.6                      0.0
         spent on moving [MB/s]                  0.0                      0.0                      7.6                      7.6                      0.0
         vmstat
-        numa_hit                               4151                     4151                     4151                     4151                     8192
+        numa_hit                                 63                       63                       63                       63                       16
         numa_miss                              4041                     4041                     4041                     4041                        0
         numa_foreign                           4041                     4041                     4041                     4041                        0
-        numa_local                             4151                     4151                     4151                     4151                     4096
-        numa_other                             4041                     4041                     4041                     4041                     4096
+        numa_local                               63                       63                       63                       63                        8
+        numa_other                             4041                     4041                     4041                     4041                        8
         pgpromote_success                         0                        0                     3856                     3856                        0
         pgpromote_candidate                       0                        0                     4076                     4076                        0
         pgdemote_kswapd                           0                        0                     4096                     4096                        0
