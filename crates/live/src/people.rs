@@ -24,6 +24,7 @@
 pub(crate) mod corpus;
 mod error;
 pub mod find;
+pub mod guest;
 pub mod name;
 pub mod stat;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use error::PeopleError;
 
 use crate::machine::{People, Person};
 use crate::text::field;
+use guest::Role;
 use homenode_core::policy::seen::Who;
 use homenode_core::topology::Cpu;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages, Picos};
@@ -98,6 +100,8 @@ struct Known {
     start: u64,
     comm: Vec<u8>,
     name: String,
+    /// Whether its program runs guests: then its threads are not alike.
+    guest: bool,
     /// Ticks when it was first seen.
     first: u64,
     /// Two of its threads that were on different nodes: asked first.
@@ -107,11 +111,31 @@ struct Known {
 /// Two threads on different nodes.
 type Apart = Option<[u32; 2]>;
 
+/// Whether some threads are on one node.
+#[derive(Clone, Copy, Default)]
+struct Together {
+    first: Option<(u32, Option<NodeId>)>,
+    /// The first two that are not.
+    apart: Apart,
+}
+
+impl Together {
+    fn add(&mut self, tid: u32, home: Option<NodeId>) {
+        let (before, node) = *self.first.get_or_insert((tid, home));
+        if node != home {
+            self.apart.get_or_insert([before, tid]);
+        }
+    }
+    fn node(&self) -> Option<NodeId> {
+        self.first.filter(|_| self.apart.is_none()).and_then(|(_, node)| node)
+    }
+}
+
 /// What the threads of a process have in common.
 struct Threads {
     /// Resident pages of the system's size.
     rss: u64,
-    /// Where all of them ran last.
+    /// Where all of them ran last; of a guest, its vCPUs.
     node: Option<NodeId>,
     /// Two of them that show that there is no such node.
     apart: Apart,
@@ -213,7 +237,6 @@ impl Proc {
     fn person(&mut self, pid: u32, stat: &Stat) -> io::Result<Option<Person>> {
         let before = self.known.remove(&pid).filter(|k| k.start == stat.start);
         let apart = before.as_ref().and_then(|k| k.apart);
-        let Some(threads) = self.threads(pid, stat, apart)? else { return Ok(None) };
         let mut known = match before {
             Some(known) if known.comm == stat.comm => known,
             before => {
@@ -223,11 +246,13 @@ impl Proc {
                     start: stat.start,
                     comm: stat.comm.clone(),
                     name: name::name_of(&cmdline, &stat.comm),
+                    guest: name::runs_guests(&cmdline, &stat.comm),
                     first: before.map_or(stat.ticks, |k| k.first),
                     apart: None,
                 }
             }
         };
+        let Some(threads) = self.threads(pid, stat, apart, known.guest)? else { return Ok(None) };
         known.apart = threads.apart;
         let ran = self.ran(known.first, stat.ticks);
         let name = known.name.clone();
@@ -247,7 +272,14 @@ impl Proc {
     /// What its threads have in common; `None` if it has no memory any more.
     ///
     /// * `apart` – two threads that were on different nodes before.
-    fn threads(&self, pid: u32, stat: &Stat, apart: Apart) -> io::Result<Option<Threads>> {
+    /// * `guest` – whether its program runs guests.
+    fn threads(
+        &self,
+        pid: u32,
+        stat: &Stat,
+        apart: Apart,
+        guest: bool,
+    ) -> io::Result<Option<Threads>> {
         let over = !stat.has_memory();
         if over && (stat.is_kernel() || stat.threads <= 1) {
             return Ok(None);
@@ -265,21 +297,24 @@ impl Proc {
         }
         // A leader that ended has no memory to show, but its threads have.
         let mut rss = (!over).then_some(stat.rss);
-        let mut first: Option<(u32, Option<NodeId>)> = None;
+        let (mut all, mut vcpus) = (Together::default(), Together::default());
         for (tid, _) in unless_gone(find::all(&self.file(pid, "task")))?.unwrap_or_default() {
             let Some(thread) = self.thread(pid, tid)? else { continue };
             let rss = *rss.get_or_insert(thread.rss);
             if self.homes.is_empty() {
                 return Ok(Some(Threads { rss, node: self.home, apart: None }));
             }
-            let (before, node) = *first.get_or_insert((tid, home(&thread)));
-            // That they are spread is known by two of them.
-            if node != home(&thread) {
-                return Ok(Some(Threads { rss, node: None, apart: Some([before, tid]) }));
+            all.add(tid, home(&thread));
+            if Role::of(&thread.comm) == Role::Vcpu {
+                vcpus.add(tid, home(&thread));
+            }
+            // That they are spread is known by two of them; of a guest, by two vCPUs.
+            if vcpus.apart.is_some() || all.apart.is_some() && !guest {
+                break;
             }
         }
-        let node = first.and_then(|(_, node)| node);
-        Ok(rss.map(|rss| Threads { rss, node, apart: None }))
+        let which = if vcpus.first.is_some() { vcpus } else { all };
+        Ok(rss.map(|rss| Threads { rss, node: which.node(), apart: which.apart }))
     }
 
     /// A thread that runs or may.
@@ -338,7 +373,7 @@ impl People for Proc {
         let stat = Stat::read(&self.file(who.pid, "stat")).ok().flatten();
         stat.filter(|stat| stat.start == who.start).is_some_and(|stat| {
             stat.has_memory()
-                || self.threads(who.pid, &stat, None).is_ok_and(|found| found.is_some())
+                || self.threads(who.pid, &stat, None, false).is_ok_and(|found| found.is_some())
         })
     }
 }

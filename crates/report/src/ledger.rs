@@ -38,6 +38,17 @@ impl LedgerMover {
     }
 }
 
+/// A guest's threads by what they do for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestThreads {
+    /// Those that run the guest's code.
+    pub vcpu: u64,
+    /// Those that carry its packets and blocks inside of the kernel.
+    pub vhost: u64,
+    /// All others.
+    pub emulator: u64,
+}
+
 /// One row: an order of homenode's, or what the kernel's counters grew by in some time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
@@ -64,6 +75,9 @@ pub struct LedgerEntry {
     /// Threads that were brought to the node `to`; `None` where it is about pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u64>,
+    /// Of a guest whose threads were brought: what its threads are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestThreads>,
     /// Why they were moved.
     pub cause: String,
     /// Seconds that the process's accesses were expected to save within the horizon.
@@ -107,6 +121,8 @@ struct Sum {
     tried: u64,
     moved: u64,
     threads: Option<u64>,
+    /// As last told.
+    guest: Option<GuestThreads>,
     failed: BTreeMap<String, u64>,
 }
 
@@ -136,6 +152,7 @@ impl LedgerTable {
         if let Some(threads) = e.threads {
             sum.threads = Some(sum.threads.unwrap_or(0).saturating_add(threads));
         }
+        sum.guest = e.guest.or(sum.guest);
         for (cause, bytes) in &e.failed_bytes {
             let failed = sum.failed.entry(cause.clone()).or_default();
             *failed = failed.saturating_add(*bytes);
@@ -174,6 +191,9 @@ impl LedgerTable {
             let mut cause = cause.replace('_', " ");
             for (why, bytes) in &sum.failed {
                 let _ = write!(cause, "; {} {}", size(*bytes), why.replace('_', " "));
+            }
+            if let Some(GuestThreads { vcpu, vhost, emulator }) = sum.guest {
+                let _ = write!(cause, "; a guest: {vcpu} vCPU, {vhost} vhost, {emulator} emulator");
             }
             let (tried, moved) = match sum.threads {
                 Some(threads) => (String::new(), count(threads, "thread", "threads")),
@@ -221,6 +241,7 @@ mod tests {
             moved_bytes: moved,
             failed_bytes: BTreeMap::new(),
             threads: None,
+            guest: None,
             cause: "hot".to_owned(),
             expected_saves_s: pid.map(|_| 0.25),
             took_s: pid.map(|_| 0.001),
@@ -256,10 +277,15 @@ mod tests {
         let mut home = entry(LedgerMover::Homenode, Some(4711), [None, Some(1)], 0);
         (home.threads, home.cause) = (Some(3), "near_its_memory".to_owned());
         table.add(&home);
+        let mut guest = home.clone();
+        (guest.pid, guest.threads) = (Some(4712), Some(9));
+        guest.guest = Some(GuestThreads { vcpu: 4, vhost: 1, emulator: 5 });
+        table.add(&guest);
         expect![[r#"
             MOVER                 PID NAME               NODES      TRIED      MOVED    ROWS  CAUSE
             homenode             4711 redis-server         ?>1             3 threads       1  near its memory
             homenode             4711 redis-server         2>0    5.0 MiB    4.0 MiB       2  hot; 1.0 MiB no room
+            homenode             4712 redis-server         ?>1             9 threads       1  near its memory; a guest: 4 vCPU, 1 vhost, 5 emulator
             kernel balancing        -                      ?>0    8.0 KiB    8.0 KiB       1  hot
             other                   -                      ?>?    4.0 KiB    4.0 KiB       1  hot
 

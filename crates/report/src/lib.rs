@@ -44,7 +44,7 @@ pub use compare::{
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
 pub use cpu_times::{CpuTimes, cpu_times};
 pub use lanes::{Lane, cpu_picture};
-pub use ledger::{LedgerEntry, LedgerMover, LedgerTable, failed_bytes};
+pub use ledger::{GuestThreads, LedgerEntry, LedgerMover, LedgerTable, failed_bytes};
 pub use look::LookReport;
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};

@@ -67,6 +67,7 @@ fn rows(grown: &Counters, ours: u64, slow: &[NodeId], unix_ms: u64) -> (Vec<Ledg
         let bytes = pages.saturating_mul(PAGE_SIZE);
         out.push(LedgerEntry {
             threads: None,
+            guest: None,
             unix_ms,
             mover,
             pid: None,

@@ -14,12 +14,13 @@ use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
 use homenode_live::ledger::Writer;
 use homenode_live::machine::LiveMachine;
+use homenode_live::people::guest::roles;
 use homenode_machine::{Acting, Around as _, Deed, Limited, Machine as _};
 use homenode_report::{
-    ActEnd, ActProcess, ActState, LedgerEntry, LedgerMover, TrialReport, failed_bytes,
+    ActEnd, ActProcess, ActState, GuestThreads, LedgerEntry, LedgerMover, TrialReport, failed_bytes,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Time between two looks at the kernel's counters.
@@ -165,6 +166,7 @@ impl<'a> Moved<'a> {
             moved_bytes: 0,
             failed_bytes: BTreeMap::new(),
             threads: None,
+            guest: None,
             cause: deed.order.why.name().to_owned(),
             expected_saves_s: Some(saves),
             took_s: Some(deed.took.as_secs_f64()),
@@ -215,7 +217,13 @@ impl<'a> Moved<'a> {
         *p.threads_brought.entry(node.to_string()).or_default() += brought;
         p.expected_saves_s += saves;
         self.brought += brought;
-        Some(LedgerEntry { to: Some(node.0), threads: Some(brought), ..self.row(who, deed, saves) })
+        let guest = roles(Path::new("/"), who.pid).map(|r| GuestThreads {
+            vcpu: r.vcpu,
+            vhost: r.vhost,
+            emulator: r.emulator,
+        });
+        let threads = Some(brought);
+        Some(LedgerEntry { to: Some(node.0), threads, guest, ..self.row(who, deed, saves) })
     }
 
     fn write(&mut self, entries: &[LedgerEntry]) {

@@ -132,8 +132,9 @@ static DAMON: DataSheet = DataSheet {
                 shows; DAMON tells neither CPU nor place, so the node of a process's CPUs comes \
                 from /proc, and places are looked up",
     caveat: Some(
-        "DAMON tells at most 200 accesses a second and page (25 where it checks every 40 ms): of hotter memory the savings are a \
-         lower bound",
+        "DAMON tells at most 200 accesses a second and page (25 where it checks every 40 ms): of \
+         hotter memory the savings are a lower bound. The 512 pages of a huge page share one \
+         accessed bit: where few of them are used, savings are too high",
     ),
     beside: None,
 };

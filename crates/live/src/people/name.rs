@@ -14,6 +14,18 @@ pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// Whether the program is one that runs guests.
+///
+/// * `cmdline` – as above; empty where it may not be read.
+pub fn runs_guests(cmdline: &[u8], comm: &[u8]) -> bool {
+    let first = cmdline.split(|b| *b == 0).next().unwrap_or_default();
+    let program = first.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    [program, comm].iter().any(|name| MONITORS.iter().any(|m| name.starts_with(m.as_bytes())))
+}
+
+/// How the names of programs begin that run guests; the kernel keeps 15 letters of them.
+const MONITORS: [&str; 5] = ["qemu", "kvm", "cloud-hyperviso", "firecracker", "crosvm"];
+
 /// The name of a QEMU guest: `-name guest=web,debug-threads=on` or `-name web`,
 /// with commas in it doubled. libvirt writes the domain's name there.
 fn guest_name(words: &[&[u8]]) -> Option<String> {
@@ -56,6 +68,14 @@ mod tests {
         check(&format!("{qemu} -name debug-threads=on"), None);
         check("find / -name guest=x", None);
         check("", None);
+    }
+
+    #[test]
+    fn programs_that_run_guests() {
+        assert!(runs_guests(b"/usr/bin/qemu-system-x86_64\0-m\0", b"web"));
+        assert!(runs_guests(b"", b"cloud-hyperviso"));
+        assert!(!runs_guests(b"/usr/bin/server\0qemu\0", b"server"));
+        assert!(!runs_guests(b"", b""));
     }
 
     #[test]

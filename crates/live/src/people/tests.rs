@@ -260,6 +260,31 @@ fn the_node_is_that_of_all_its_threads_if_it_is_one() {
     assert!(one.look().unwrap().iter().all(|p| p.node == Some(NodeId(3))));
 }
 
+// specs/live.md#people
+#[test]
+fn a_guest_is_where_its_vcpus_are() {
+    let fake = Fake::new();
+    let put = |threads: [(u32, &'static str, u32); 4]| {
+        fake.put(20, &Line { comm: "qemu-system-x86", threads: 4, ..LINE });
+        for (tid, comm, cpu) in threads {
+            fake.write(&format!("20/task/{tid}/stat"), &Line { comm, cpu, ..LINE }.text(tid));
+        }
+    };
+    let mut all = fake.with(Targets::All, &[0, 1, 1]).unwrap();
+    let mut node = || all.look().unwrap()[0].node.map(|n| n.0);
+    let emulator = (20, "qemu-system-x86", 0);
+    put([emulator, (21, "CPU 0/KVM", 1), (22, "CPU 1/KVM", 2), (23, "worker", 0)]);
+    assert_eq!(node(), Some(1), "the emulator's threads do not count");
+    put([emulator, (21, "CPU 0/KVM", 0), (22, "CPU 1/KVM", 2), (23, "worker", 0)]);
+    assert_eq!(node(), None);
+    assert_eq!(node(), None, "by the two that are asked first");
+    put([emulator, (21, "CPU 0/KVM", 1), (22, "CPU 1/KVM", 1), (23, "vhost-20", 0)]);
+    assert_eq!(node(), Some(1));
+    // Without names it is a process like any other.
+    put([emulator, (21, "qemu-system-x86", 1), (22, "qemu-system-x86", 1), (23, "x", 0)]);
+    assert_eq!(node(), None);
+}
+
 #[test]
 fn a_leader_that_ended_before_its_threads_is_alive() {
     let fake = Fake::new();
