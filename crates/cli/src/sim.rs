@@ -12,7 +12,7 @@ use crate::watched::{self, Watcher};
 use crate::{output, parallel, schedule, small};
 use anyhow::{Context, Result, anyhow};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::Knobs;
+use homenode_core::scale::Scale;
 use homenode_core::scenario::{FileOp, Scenario};
 use homenode_core::sched::fair::Rules;
 use homenode_core::topology::Hardware;
@@ -32,11 +32,7 @@ pub(crate) fn reclaim<'a>(
     const GENERATIONS: &str = "MGLRU, not active and inactive lists";
     let (mut lists, mut generations) = (Vec::new(), Vec::new());
     for (name, version, set) in columns {
-        let mut knobs = Knobs::new(version);
-        for (knob, value) in set {
-            // Whoever runs it has refused what this kernel does not take.
-            let _ = knobs.set(knob, value);
-        }
+        let knobs = small::booted(Scale::AS_IS, version, set);
         if knobs.lru_gen.core() { &mut generations } else { &mut lists }.push(name);
     }
     match (lists.is_empty(), generations.is_empty()) {

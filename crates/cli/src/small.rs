@@ -6,7 +6,7 @@ use homenode_core::knobs::Knobs;
 use homenode_core::scale::Scale;
 use homenode_core::scenario::Margin;
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Hardware, Zone};
+use homenode_core::topology::Hardware;
 use homenode_core::units::Bytes;
 use homenode_report as report;
 use homenode_sim::Setup;
@@ -17,7 +17,7 @@ pub(crate) fn scales(scale: Scale) -> Vec<report::Scale> {
     if scale.is_as_is() { Vec::new() } else { vec![down] }
 }
 
-/// What the machine stands for: `stands for nodes of 16 GiB and 32 GiB (1:64)`.
+/// What the machine stands for: `stands for nodes of 16 GiB (dram) and 32 GiB (cxl)`.
 pub(crate) fn stands_for(machine: &Hardware, scale: Scale) -> Option<String> {
     if scale.is_as_is() {
         return None;
@@ -39,7 +39,7 @@ pub(crate) fn amounts(
     written: &[Setting],
 ) -> String {
     let knobs = booted(scale, version, written);
-    let reserve = MarkKnobs::new(&knobs, margin, &zones(machine)).min_free_kbytes;
+    let reserve = MarkKnobs::new(&knobs, margin, &machine.zones()).min_free_kbytes;
     let mut all = vec![
         ("min_free_kbytes", reserve),
         ("scan_size_mb", knobs.scan_size_mb.into()),
@@ -57,7 +57,7 @@ pub(crate) fn amounts(
 /// Where the kernel keeps more than a hundredth of a node free: that is so on small machines only.
 pub(crate) fn loses(machine: &Hardware, setup: &Setup) -> Option<String> {
     let knobs = booted(setup.scale, setup.version, &setup.knobs);
-    let marks = MarkKnobs::new(&knobs, setup.model.margin, &zones(machine));
+    let marks = MarkKnobs::new(&knobs, setup.model.margin, &machine.zones());
     let shares = machine.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| {
         let per_mille = marks.kept(&n.zones).0 * 1000 / n.managed().0;
         (per_mille, n.id)
@@ -73,11 +73,8 @@ pub(crate) fn loses(machine: &Hardware, setup: &Setup) -> Option<String> {
     })
 }
 
-fn zones(machine: &Hardware) -> Vec<Zone> {
-    machine.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect()
-}
-
-fn booted(scale: Scale, version: KernelVersion, written: &[Setting]) -> Knobs {
+/// The knobs of a kernel after what was written to them.
+pub(crate) fn booted(scale: Scale, version: KernelVersion, written: &[Setting]) -> Knobs {
     let mut knobs = Knobs::new(version).scaled(scale);
     for (knob, value) in written {
         // Whoever runs it has refused what this kernel does not take.

@@ -14,7 +14,7 @@ use homenode_core::scenario::{
 };
 use homenode_core::sched::idle::{IdleState, Table};
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Hardware, IdleCosts, Medium, Zone};
+use homenode_core::topology::{Hardware, IdleCosts, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use std::path::{Path, PathBuf};
 
@@ -83,8 +83,7 @@ fn scenarios_say_what_they_stand_for_and_lose_a_hundredth_to_watermarks_at_most(
         for (name, value) in &s.knobs {
             knobs.set(name, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
-        let zones: Vec<Zone> = m.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect();
-        let marks = MarkKnobs::new(&knobs, s.model.margin, &zones);
+        let marks = MarkKnobs::new(&knobs, s.model.margin, &m.zones());
         for node in &m.nodes {
             let (kept, has) = (marks.kept(&node.zones), node.managed());
             let at = format!("{}: node {}: {kept:?} of {has:?}", path.display(), node.id);

@@ -343,6 +343,10 @@ impl fmt::Display for Impossible {
 impl std::error::Error for Impossible {}
 
 impl Hardware {
+    /// All zones of all nodes.
+    pub fn zones(&self) -> Vec<Zone> {
+        self.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect()
+    }
     /// The node's place in `nodes`, if it is there.
     pub fn position(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |n| n.id).ok()

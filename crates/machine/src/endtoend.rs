@@ -206,6 +206,35 @@ fn placed<S: KernelStage>(
     Err(format!("{pages} pages at {at:x} were touched, {there:?} are there"))
 }
 
+/// Looks until nothing has come of it so many times; on a busy host a thread of the kernel may get
+/// no processor for a while.
+const RESTS: u32 = 50;
+/// Looks within which it has. Many times what it takes.
+const RESTS_WITHIN: u32 = 3000;
+
+/// Waits until a thread of the kernel has nothing more to do; what was seen last.
+///
+/// * `see` – what it has done so far.
+/// * `idle` – whether it has done nothing between two of these.
+fn at_rest<S: KernelStage, T>(
+    stage: &mut S,
+    thread: &str,
+    mut see: impl FnMut(&mut S) -> Result<T, Finding>,
+    mut idle: impl FnMut(&mut S, &T, &T) -> Result<bool, Finding>,
+) -> Result<T, Finding> {
+    let (mut last, mut quiet) = (see(stage)?, 0);
+    for _ in 0..RESTS_WITHIN {
+        stage.pass()?;
+        let now = see(stage)?;
+        quiet = if idle(stage, &now, &last)? { quiet + 1 } else { 0 };
+        last = now;
+        if quiet == RESTS {
+            return Ok(last);
+        }
+    }
+    Err(format!("{thread} does not come to rest"))
+}
+
 /// Runs a body under knobs of its choice; afterwards they are what they were, and no
 /// program is left, whatever the body found. A knob that the kernel doesn't have stays out.
 fn under<S: KernelStage, T>(

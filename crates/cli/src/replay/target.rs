@@ -5,7 +5,7 @@ use homenode_config::{AddNode, Size};
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::{Margin, Mempolicy};
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Hardware, Link, Medium, Zone};
+use homenode_core::topology::{Hardware, Link, Medium};
 use homenode_core::units::{Bytes, NodeId, Pages};
 
 /// A machine and how it came about.
@@ -128,8 +128,7 @@ fn marks<'a>(
     knobs: &Knobs,
     margin: Margin,
 ) -> impl Iterator<Item = (NodeId, Pages)> + 'a {
-    let zones: Vec<Zone> = machine.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect();
-    let of = MarkKnobs::new(knobs, margin, &zones);
+    let of = MarkKnobs::new(knobs, margin, &machine.zones());
     let dram = machine.nodes.iter().filter(|n| n.medium == Medium::Dram && !n.zones.is_empty());
     dram.map(move |n| (n.id, of.node(&n.zones).iter().map(|m| m.high).sum()))
 }

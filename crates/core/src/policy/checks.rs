@@ -21,6 +21,10 @@ use crate::units::Picos;
 
 /// Checks of an aggregation: the longest is 0.8 s then.
 pub const CHECKS: u32 = 20;
+/// How long an aggregation takes.
+pub const fn aggregation(every: Picos) -> Picos {
+    Picos(every.0 * CHECKS as u64)
+}
 /// Shortest time between two checks, and the one to begin with: the kernel's default.
 pub const SHORTEST: Picos = Picos::from_ms(5);
 /// Longest: what is no longer true is noticed within a second.

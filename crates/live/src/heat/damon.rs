@@ -36,7 +36,7 @@ use crate::machine::Heat;
 use crate::place::Place;
 use crate::probe::{self, FilesOnly};
 use blocks::{Block, Blocks};
-use homenode_core::policy::checks::{CHECKS, CheckInterval};
+use homenode_core::policy::checks::{CHECKS, CheckInterval, aggregation};
 use homenode_core::policy::choice;
 use homenode_core::policy::seen::{Seen, Source, Span, Who};
 use homenode_core::units::{PAGE_SIZE, Picos};
@@ -258,7 +258,7 @@ impl Damon {
             out.push(Seen::Lost { events: lost });
         }
         let now_ns = self.kernel.now_ns();
-        let silence = SILENCE * slot::aggregation(self.every).as_ns();
+        let silence = SILENCE * aggregation(self.every).as_ns();
         for (target, block) in self.blocks.take() {
             let seat = usize::try_from(target).ok().and_then(|i| self.seats.get_mut(i));
             let Some(seat) = seat else { continue };
@@ -313,7 +313,7 @@ fn tell(who: Who, block: &Block, asked: Picos, out: &mut Vec<Seen>) {
     out.extend(block.regions.iter().map(|r| {
         let span = Span { start: r.start / PAGE_SIZE, end: r.end.div_ceil(PAGE_SIZE) };
         let accessed = u32::try_from(r.accesses).unwrap_or(u32::MAX).min(CHECKS);
-        let age = Picos(r.age.saturating_mul(slot::aggregation(asked).0));
+        let age = Picos(r.age.saturating_mul(aggregation(asked).0));
         Seen::Region { who, span, accessed, checks: CHECKS, every, age }
     }));
 }

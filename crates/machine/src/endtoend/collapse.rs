@@ -18,16 +18,14 @@
 
 use super::huge::on_node;
 use super::tiering::{neighbour, zones_on};
-use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs, under};
+use super::{
+    At, Counters, Figures, Finding, KernelStage, Program, RESTS_WITHIN, Reads, Runs, at_rest, under,
+};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{HUGE_PAGES, NodeId, Picos};
 
 /// Time to sleep, which writing changes and nobody waits for.
 const SLEEP_MS: u64 = 600_000;
-/// khugepaged is through when it has done nothing for so many looks.
-const QUIET: u32 = 50;
-/// Looks within which it is. Many times what it takes.
-const LOOKS: u32 = 3000;
 /// Wakes of a case.
 const WAKES: usize = 3;
 /// Pages above the min mark where there is to be no huge page.
@@ -143,22 +141,12 @@ fn wake<S: KernelStage>(stage: &mut S) -> Result<[u64; 4], Finding> {
     let knob = Knob::KhugepagedScanSleepMillisecs;
     let path = knob.path(stage.version()).ok_or("this kernel has no khugepaged")?;
     stage.write(&path, &SLEEP_MS.to_string())?;
-    let (mut last, mut quiet) = (done(stage)?, 0);
-    for _ in 0..LOOKS {
-        stage.pass()?;
-        let now = done(stage)?;
-        quiet = if now == last { quiet + 1 } else { 0 };
-        last = now;
-        if quiet == QUIET {
-            return Ok(last);
-        }
-    }
-    Err("khugepaged does not come to rest".to_owned())
+    at_rest(stage, "khugepaged", done, |_, now, last| Ok(now == last))
 }
 
 /// Waits until CPUs keep few of a node's free pages: those would be room that nobody sees.
 fn until_given_back<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<(), Finding> {
-    for _ in 0..LOOKS {
+    for _ in 0..RESTS_WITHIN {
         let kept: u64 = zones_on(stage, node)?.iter().map(|z| z.kept).sum();
         if kept <= KEPT {
             return Ok(());

@@ -28,7 +28,7 @@
 
 use super::tiering::{neighbour, tiered, zones_on};
 use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
-use super::{placed, under};
+use super::{at_rest, placed, under};
 use crate::conformance::ALWAYS;
 use homenode_core::knobs::Knob;
 use homenode_core::units::NodeId;
@@ -41,14 +41,9 @@ const GENERATION_TURNS: u32 = 2;
 /// The walker's memory is so many tenths of what is free on the fast node at first.
 const WALKER_TENTHS: u64 = 12;
 /// By which the neighbour goes below the low mark: kswapd has to come, nobody has to wait.
-const CHUNK: u64 = 256;
+pub(super) const CHUNK: u64 = 256;
 /// Pages of the program that always reads: several batches of kswapd.
 const BYSTANDER: u64 = 512;
-/// kswapd rests when the node is balanced and it has scanned nothing during so many looks.
-/// On a busy host it may get no processor for a while.
-const QUIET: u32 = 50;
-/// Looks within which it has come to rest. Many times what it takes.
-const LOOKS: u32 = 3000;
 /// `min_free_kbytes` and `watermark_scale_factor`: marks near each other beside the node, so
 /// that a turn takes many batches and no single one decides the figures.
 const MIN_FREE_KB: u64 = 32_768;
@@ -102,17 +97,23 @@ pub fn lists<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Option<Figure
     if !tiered(stage, (case.fast, case.slow))? {
         return Ok(None);
     }
-    let generations = if case.generations { "y" } else { "n" };
-    let knobs = [
-        (Knob::LruGen, generations.to_owned()),
+    under(stage, &knobs(case.generations, "never"), |stage| turns(stage, case)).map(Some)
+}
+
+/// kswapd demotes, and marks are near each other.
+///
+/// * `generations` – in the place of active and inactive lists.
+/// * `huge` – who has huge pages.
+pub(super) fn knobs(generations: bool, huge: &str) -> [(Knob, String); 6] {
+    [
+        (Knob::LruGen, if generations { "y" } else { "n" }.to_owned()),
         // Switching huge pages may change min_free_kbytes: first the one, then the other.
-        (Knob::TransparentHugepage, "never".to_owned()),
+        (Knob::TransparentHugepage, huge.to_owned()),
         (Knob::MinFreeKbytes, MIN_FREE_KB.to_string()),
         (Knob::WatermarkScaleFactor, SCALE_FACTOR.to_string()),
         (Knob::DemotionEnabled, "true".to_owned()),
         (Knob::NumaBalancing, "0".to_owned()),
-    ];
-    under(stage, &knobs, |stage| turns(stage, case)).map(Some)
+    ]
 }
 
 fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
@@ -178,19 +179,19 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     ]))
 }
 
-/// Waits until kswapd has nothing more to do.
+/// Waits until kswapd has nothing more to do: it has looked at nothing, and the node is balanced.
 fn rest<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<(), Finding> {
-    let (mut last, mut quiet) = (Counters::of(stage)?, 0);
-    for _ in 0..LOOKS {
-        stage.pass()?;
-        let now = Counters::of(stage)?;
-        let looked = now.grown(&last, "pgscan_kswapd") + now.grown(&last, "pgrefill");
-        let balanced = zones_on(stage, node)?.iter().any(|z| z.above(z.high) > 0);
-        quiet = if looked == 0 && balanced { quiet + 1 } else { 0 };
-        last = now;
-        if quiet == QUIET {
-            return Ok(());
-        }
-    }
-    Err("kswapd does not come to rest".to_owned())
+    let looked = |now: &Counters, last: &Counters| {
+        now.grown(last, "pgscan_kswapd") + now.grown(last, "pgrefill")
+    };
+    let balanced = |stage: &mut S| -> Result<bool, Finding> {
+        Ok(zones_on(stage, node)?.iter().any(|z| z.above(z.high) > 0))
+    };
+    at_rest(
+        stage,
+        "kswapd",
+        |stage| Counters::of(stage),
+        |stage, now, last| Ok(looked(now, last) == 0 && balanced(stage)?),
+    )
+    .map(|_| ())
 }

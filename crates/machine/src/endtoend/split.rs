@@ -17,20 +17,10 @@
 
 use super::collapse::fill_up;
 use super::huge::on_node;
+use super::lists::{CHUNK, knobs};
 use super::tiering::{neighbour, tiered, zones_on};
-use super::{Counters, Figures, Finding, KernelStage, Started, on_nodes, under};
-use homenode_core::knobs::Knob;
+use super::{Counters, Figures, Finding, KernelStage, Started, at_rest, on_nodes, under};
 use homenode_core::units::{HUGE_PAGES, NodeId};
-
-/// By which the neighbour goes below the low mark.
-const CHUNK: u64 = 256;
-/// kswapd rests when it has scanned nothing during so many looks.
-const QUIET: u32 = 50;
-/// Looks within which it has come to rest. Many times what it takes.
-const LOOKS: u32 = 3000;
-/// `min_free_kbytes` and `watermark_scale_factor`, as for the lists.
-const MIN_FREE_KB: u64 = 32_768;
-const SCALE_FACTOR: u64 = 100;
 
 /// On which nodes, and whether there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,18 +58,6 @@ impl Case {
     }
 }
 
-fn knobs(generations: bool) -> Vec<(Knob, String)> {
-    vec![
-        (Knob::LruGen, if generations { "y" } else { "n" }.to_owned()),
-        // Switching huge pages may change min_free_kbytes: first the one, then the other.
-        (Knob::TransparentHugepage, "madvise".to_owned()),
-        (Knob::MinFreeKbytes, MIN_FREE_KB.to_string()),
-        (Knob::WatermarkScaleFactor, SCALE_FACTOR.to_string()),
-        (Knob::DemotionEnabled, "true".to_owned()),
-        (Knob::NumaBalancing, "0".to_owned()),
-    ]
-}
-
 /// Runs a case. Where no tier is slower nothing can be demoted: `None`.
 ///
 /// # Errors
@@ -88,7 +66,7 @@ pub fn goes_down<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Option<Fi
     if !tiered(stage, (case.fast, case.slow))? {
         return Ok(None);
     }
-    under(stage, &knobs(case.generations), |stage| filled(stage, case)).map(Some)
+    under(stage, &knobs(case.generations, "madvise"), |stage| filled(stage, case)).map(Some)
 }
 
 /// Lets somebody reclaim by himself, who finds room on the slow node: a kswapd that has failed
@@ -103,7 +81,7 @@ pub fn revive<S: KernelStage>(
     if !tiered(stage, (fast, slow))? {
         return Ok(());
     }
-    under(stage, &knobs(false), |stage| {
+    under(stage, &knobs(false, "madvise"), |stage| {
         let pages: u64 = zones_on(stage, fast)?.iter().map(|z| z.above(z.min)).sum();
         neighbour(stage, (fast, fast), pages + 4 * CHUNK, false).map(|_| ())
     })
@@ -175,16 +153,12 @@ fn gone_to<S: KernelStage>(stage: &mut S, who: &Started, node: NodeId) -> Result
 
 /// Waits until kswapd does nothing more: for want of room it gives up.
 fn rest<S: KernelStage>(stage: &mut S) -> Result<(), Finding> {
-    let (mut last, mut quiet) = (Counters::of(stage)?, 0);
-    for _ in 0..LOOKS {
-        stage.pass()?;
-        let now = Counters::of(stage)?;
-        let busy = ["pgscan_kswapd", "pgrefill", "pgdemote_kswapd", "thp_split_page"];
-        quiet = if busy.iter().all(|name| now.grown(&last, name) == 0) { quiet + 1 } else { 0 };
-        last = now;
-        if quiet == QUIET {
-            return Ok(());
-        }
-    }
-    Err("kswapd does not come to rest".to_owned())
+    const BUSY: [&str; 4] = ["pgscan_kswapd", "pgrefill", "pgdemote_kswapd", "thp_split_page"];
+    at_rest(
+        stage,
+        "kswapd",
+        |stage| Counters::of(stage),
+        |_, now, last| Ok(BUSY.iter().all(|name| now.grown(last, name) == 0)),
+    )
+    .map(|_| ())
 }

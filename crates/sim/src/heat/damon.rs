@@ -8,7 +8,7 @@ use crate::simulation::Simulation;
 use crate::tasks::Kind;
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::policy::checks::CHECKS;
+use homenode_core::policy::checks::{CHECKS, aggregation};
 use homenode_core::policy::seen::{Seen, Span};
 use homenode_core::units::Picos;
 
@@ -49,7 +49,7 @@ impl HeatSource for DamonRegions {
                 accessed: r.accessed,
                 checks: CHECKS,
                 every,
-                age: Picos(u64::from(r.age) * u64::from(CHECKS) * every.0),
+                age: Picos(u64::from(r.age) * aggregation(every).0),
             }));
         }
         sim.kernel.prices[Cost::DamonRegion] * (out.len() - before) as u64

@@ -119,8 +119,8 @@ impl Kernel {
         self.count_allocated(ctx, zone, order[0]);
         Some(zone)
     }
-    /// Counts an allocation that `start` was wanted for: one, of whatever size. Wakes kswapd where a contender's rules
-    /// say so.
+    /// Counts an allocation that `start` was wanted for: one, of whatever size. Wakes kswapd
+    /// where a contender's rules say so.
     pub(super) fn count_allocated(&mut self, ctx: &Ctx, zone: usize, start: usize) {
         let node = self.memory.node_of(zone);
         let (free, can_demote) = (self.memory.zones[zone].free, self.wake_facts(node).can_demote);

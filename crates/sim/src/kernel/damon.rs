@@ -20,7 +20,7 @@
 use super::{Ctx, Kernel};
 use crate::random::Stream;
 use crate::space::Space;
-use homenode_core::policy::checks::{CHECKS, CheckInterval};
+use homenode_core::policy::checks::{CHECKS, CheckInterval, aggregation};
 use homenode_core::units::Picos;
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ impl Damon {
         if self.looks >= CHECKS {
             self.looks = 0;
             self.aggregate();
-            self.since_fit += Picos(self.told_every.0 * u64::from(CHECKS));
+            self.since_fit += aggregation(self.told_every);
             if self.since_fit >= UPDATE {
                 self.since_fit = Picos::ZERO;
                 for (&space, regions) in &mut self.targets {

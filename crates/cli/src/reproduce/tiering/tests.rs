@@ -6,7 +6,6 @@ use expect_test::expect;
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Margin;
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::Zone;
 use std::collections::BTreeSet;
 
 fn tiny() -> Plan {
@@ -141,8 +140,7 @@ fn amounts_shrink_and_rates_stay() {
     let pmbench = &scenario.processes[0];
     let time = |s: &homenode_core::scenario::Step| format!("{s:?}\n");
     let k = Knobs::new(setup.version).scaled(setup.scale);
-    let zones: Vec<Zone> = machine.nodes.iter().flat_map(|n| n.zones.iter().copied()).collect();
-    let marks = MarkKnobs::new(&k, Margin::Kernel, &zones);
+    let marks = MarkKnobs::new(&k, Margin::Kernel, &machine.zones());
     expect![[r#"
         1.5 GiB, 1.5 GiB, 11.8 GiB, 11.8 GiB
         4.5 GiB

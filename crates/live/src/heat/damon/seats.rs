@@ -11,7 +11,8 @@
 //! comes to such a place finds the regions of another for a while: until DAMON has fitted
 //! them to the new mappings, and counted anew, they are not told.
 
-use super::slot::{UPDATE_US, aggregation};
+use super::slot::UPDATE_US;
+use homenode_core::policy::checks::aggregation;
 use homenode_core::policy::seen::Who;
 use homenode_core::units::Picos;
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@
 
 use super::error::DamonError;
 use super::kernel::{FOLDER, Files};
-use homenode_core::policy::checks::{CHECKS, INTERVALS, SHORTEST};
+use homenode_core::policy::checks::{INTERVALS, SHORTEST, aggregation};
 use homenode_core::units::Picos;
 use std::io;
 use std::path::Path;
@@ -28,11 +28,6 @@ use std::time::Duration;
 pub(super) const UPDATE_US: u64 = 1_000_000;
 /// Fewest and most regions.
 const REGIONS: (u64, u64) = (10, 1000);
-
-/// An aggregation.
-pub(super) const fn aggregation(every: Picos) -> Picos {
-    Picos(every.0 * CHECKS as u64)
-}
 
 /// What says how often the thread checks.
 fn intervals(every: Picos) -> [(&'static str, String); 2] {
