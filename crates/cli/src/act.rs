@@ -18,15 +18,16 @@ mod pays;
 mod show;
 mod trial;
 
+use crate::advise::facts;
 use crate::drive;
 use crate::failure::Lacks;
-use crate::here::{self, Doing, Done, Here, Task, one_node, own_time, work};
+use crate::here::{self, Begin, Config, Doing, Done, Here, Task, one_node, own_time, work};
 use crate::live::Found;
 use crate::program::{Program, Stop};
+use crate::seen::{BY_ACT, Recording};
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use counted::Counted;
-use homenode_config::ActFile;
 use homenode_core::engine::Engine;
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::Picos;
@@ -35,7 +36,7 @@ use homenode_live::ledger::{LARGE, Writer};
 use homenode_live::machine::LiveMachine;
 use homenode_live::notify::Notify;
 use homenode_live::place::Place;
-use homenode_machine::{Acting, Deed, Limited, Machine as _, ObserveError};
+use homenode_machine::{Acting, Deed, Limited, Machine as _, Notes, ObserveError, Recorded};
 use homenode_report::TrialVerdict;
 use moved::Moved;
 use show::Shower;
@@ -67,8 +68,10 @@ use trial::{Trial, TrialArgs, Window};
   homenode act --pid 4711 --for 10m
   homenode act --cgroup system.slice/db.service --config act.toml
   homenode act -- ./build-and-test
+  homenode act --begin slow -- ./nightly-report
   homenode act --pid 4711 --trial --metric './requests-served' --counter --for 2h
   homenode act --trial -- ./build-and-test
+  homenode act --pid 4711 --for 10m --record db.seen
   homenode act --engine kernel --all --yes --for 60s")]
 #[command(mut_group("who", |who| who.required(true)))]
 #[command(mut_arg("command", |c| c.help("The program to be acted for, with its arguments")))]
@@ -88,6 +91,10 @@ pub(crate) struct Args {
     /// Who moves
     #[arg(long, value_name = "ENGINE", default_value = "homenode")]
     engine: EngineArg,
+    /// Where the memory of CMD, and of what it starts, goes first; else where the kernel puts it.
+    /// It binds nobody: a full node is passed over, and pages are moved as ever
+    #[arg(long, value_name = "NODES")]
+    begin: Option<Begin>,
     #[command(flatten)]
     trial: TrialArgs,
     #[command(flatten)]
@@ -96,6 +103,10 @@ pub(crate) struct Args {
     /// assumed
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// What the engine is told goes to this file too, for `homenode advise --seen`, which then
+    /// shows the same moves; names of processes are in it, contents of memory are not
+    #[arg(long, value_name = "FILE", conflicts_with = "trial")]
+    record: Option<PathBuf>,
     /// Print a JSON object a line on a terminal too
     #[arg(long)]
     json: bool,
@@ -123,13 +134,16 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     if !args.yes && args.whom.all {
         bail!("--all moves memory of every process: say --yes too, if that is what you want");
     }
+    if args.begin.is_some() && args.whom.command.is_empty() {
+        bail!("--begin is about a program that is started: give it with -- CMD");
+    }
     let kernel = args.engine == EngineArg::Kernel;
     if kernel {
         kernel::check(args)?;
     } else if args.means.root != Path::new("/") {
         bail!("--root is another machine's files: pages can't be moved there");
     }
-    let config = here::config(args.config.as_deref(), &args.means.root)?;
+    let config = Config::read(args.config.as_deref(), &args.means.root)?;
     let program = !args.whom.command.is_empty();
     let trial = Trial::of(&args.trial, program)?;
     if kernel && trial.as_ref().is_some_and(Trial::is_by_share) {
@@ -156,18 +170,20 @@ struct Ran {
 }
 
 /// Acts: for as long as is asked for, or through the windows of a trial.
-fn once(args: &Args, config: &ActFile, trial: Option<&Trial>) -> Result<Ran> {
+fn once(args: &Args, config: &Config, trial: Option<&Trial>) -> Result<Ran> {
     if args.engine == EngineArg::Kernel {
-        return kernel::run(args, config, trial);
+        return kernel::run(args, &config.file, trial);
     }
     let task = Task {
         whom: &args.whom,
         means: &args.means,
         file: args.machine.as_deref(),
         length: args.length,
-        config,
+        config: &config.file,
+        begin: args.begin,
     };
-    let mut acts = Acts { args, config, trial, held: None, trouble: None };
+    let recording = args.record.as_deref().map(Recording::create).transpose()?;
+    let mut acts = Acts { args, config, trial, recording, held: None, trouble: None };
     let done = work(&task, &mut acts);
     let Done { here, warnings, code, took, asked } = done?;
     for warning in &warnings {
@@ -176,6 +192,9 @@ fn once(args: &Args, config: &ActFile, trial: Option<&Trial>) -> Result<Ran> {
     if let Some(nothing) = &here.nothing {
         eprintln!("homenode: nothing was moved: {nothing}");
     }
+    if let Some(recording) = &acts.recording {
+        eprintln!("homenode: {}", recording.finish(&warnings)?);
+    }
     match acts.trouble {
         Some(why) => Err(why),
         None => Ok(Ran { code, took, asked }),
@@ -183,7 +202,7 @@ fn once(args: &Args, config: &ActFile, trial: Option<&Trial>) -> Result<Ran> {
 }
 
 /// A trial each window of which is a run of the program.
-fn runs(args: &Args, config: &ActFile, trial: &Trial) -> Result<u8> {
+fn runs(args: &Args, config: &Config, trial: &Trial) -> Result<u8> {
     let found = args.means.look(args.machine.as_deref())?;
     if let Some(nothing) = one_node(&found.machine) {
         eprintln!("homenode: nothing was tried: {nothing}");
@@ -213,7 +232,7 @@ fn runs(args: &Args, config: &ActFile, trial: &Trial) -> Result<u8> {
 /// Runs the program with nothing beside it.
 fn without(args: &Args) -> Result<Ran> {
     let mut stop = Stop::new();
-    stop.program = Some(Program::timed(&args.whom.command)?);
+    stop.program = Some(Program::timed(&args.whom.command, None)?);
     while !stop.wanted() {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -246,11 +265,30 @@ impl Held {
 /// Carries out what the engine orders.
 struct Acts<'a> {
     args: &'a Args,
-    config: &'a ActFile,
+    config: &'a Config,
     trial: Option<&'a Trial>,
+    recording: Option<Recording>,
     held: Option<Held>,
     /// What ended it, where that is an error.
     trouble: Option<anyhow::Error>,
+}
+
+/// The machine that acts: what passes at its inside can be written down.
+type Actual = Limited<Acting<Recorded<LiveMachine>>>;
+
+impl Acts<'_> {
+    /// Begins to write down what is told, if it is to be.
+    fn began(
+        &self,
+        here: &Here,
+        machine: &LiveMachine,
+        length: Option<Picos>,
+    ) -> Result<Option<(Notes, Picos)>> {
+        let Some(recording) = &self.recording else { return Ok(None) };
+        let found = &here.found;
+        let facts = facts::live(&found.root, &found.probe, &found.machine, &found.tiers);
+        recording.of(BY_ACT, here, self.config, length, machine, &facts).map(Some)
+    }
 }
 
 impl Doing for Acts<'_> {
@@ -274,8 +312,19 @@ impl Doing for Acts<'_> {
         let beside = !self.args.whom.command.is_empty();
         let shower = Shower::new(self.args.json, beside);
         let counted = Counted::begin(root, &here.found.machine, &engine);
-        let mut machine = Limited::new(Acting::new(machine), here.gate(&engine, true));
-        let end = |m: Limited<Acting<LiveMachine>>| m.into_inner().into_inner();
+        let began = match self.began(here, &machine, length) {
+            Ok(began) => began,
+            Err(e) => {
+                self.trouble = Some(e);
+                return (machine, Ok(()));
+            }
+        };
+        let mut gate = here.gate(&engine, true);
+        if let Some((notes, _)) = &began {
+            gate.belongings = notes.asking(gate.belongings);
+        }
+        let mut machine = Limited::new(Acting::new(Recorded::new(machine, began)), gate);
+        let end = |m: Actual| m.into_inner().into_inner().into_inner();
         let Some(held) = self.held.take() else {
             // There is nowhere to move to: it is only seen who is there.
             Notify::from_environment().ready("there is nowhere to move to");
@@ -284,8 +333,11 @@ impl Doing for Acts<'_> {
             return (end(machine), result);
         };
         let Held { actor, ledger } = held;
-        let horizon = self.config.settings.horizon;
+        let horizon = self.config.file.settings.horizon;
         let mut moved = Moved::new(here, horizon, ledger, shower, counted, own);
+        if let Some(recording) = &self.recording {
+            moved.keep_with(recording.clone());
+        }
         for line in &here.source_notes {
             moved.say(line);
         }
@@ -337,7 +389,7 @@ fn shows_samples(source: Source) -> bool {
 /// Goes through the windows of a trial, and on where it was a gain.
 fn try_out(
     trial: &Trial,
-    machine: &mut Limited<Acting<LiveMachine>>,
+    machine: &mut Actual,
     engine: &mut Engine,
     moved: &mut Moved<'_>,
     length: Option<Picos>,

@@ -23,6 +23,7 @@ use homenode_core::limits::Limits;
 use homenode_core::policy::seen::{Shows, Source, Who};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{Picos, count};
+use homenode_live::begins::{Begins, Way};
 use homenode_live::belongs::{self, Belongs};
 use homenode_live::links::links;
 use homenode_live::machine::{LiveMachine, Pace};
@@ -30,7 +31,7 @@ use homenode_live::people::PeopleError;
 use homenode_live::places::sees_frames;
 use homenode_machine::{Gate, ObserveError, Refusals};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,6 +49,45 @@ pub(crate) struct Task<'a> {
     pub(crate) length: Option<Picos>,
     /// Budgets, limits, tiers.
     pub(crate) config: &'a ActFile,
+    /// Where the program's memory goes first, if not where the kernel puts it.
+    pub(crate) begin: Option<Begin>,
+}
+
+/// Where a program's memory goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Begin {
+    /// To the fast nodes, as long as they have room
+    Fast,
+    /// To the slow nodes: what turns out to be hot comes up
+    Slow,
+    /// To all nodes with memory in turns, by the kernel's weights where it has such
+    Interleave,
+}
+
+impl Begin {
+    /// The memory policy on a machine.
+    ///
+    /// # Errors
+    /// It has no such nodes.
+    pub(crate) fn on(self, found: &Found) -> Result<Begins> {
+        let memory = found.machine.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id);
+        let (way, nodes, none): (_, BTreeSet<_>, _) = match self {
+            Self::Fast => {
+                (Way::Prefer, memory.filter(|n| found.tiers.is_top(*n)).collect(), "fast")
+            }
+            Self::Slow => {
+                (Way::Prefer, memory.filter(|n| !found.tiers.is_top(*n)).collect(), "slow")
+            }
+            Self::Interleave => (Way::Interleave, memory.collect(), "several"),
+        };
+        if nodes.is_empty() {
+            bail!(Lacks(format!(
+                "--begin {none}: this machine has no {none} node with memory; `homenode topo` shows \
+                 its tiers. Nothing was started"
+            )));
+        }
+        Ok(Begins { way, nodes })
+    }
 }
 
 /// The file of `--config`, or what holds without one.
@@ -214,6 +254,7 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
         )))
     };
     blind(chosen.source, &chosen.why)?;
+    let begins = task.begin.map(|begin| begin.on(&found)).transpose()?;
     doing.begin(&found, nothing.as_deref())?;
     // Caught before anything is set up: from here on there is something to take down.
     let mut stop = Stop::new();
@@ -227,8 +268,9 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     }
     let settings = priced(task.config.settings, &found);
     source_notes.extend(absent);
+    source_notes.extend(begins.as_ref().map(|begins| format!("memory of the program {begins}")));
     let here = Here { found, source, source_notes, nothing, limits, ends: task.whom.ends() };
-    let targets = task.whom.targets(&mut stop)?;
+    let targets = task.whom.targets(&mut stop, begins.as_ref())?;
     let moves = acts.then_some(task.config.settings.stall);
     let ask = Ask { targets, census: false, pace: Pace::at_most(PERMILLE), moves, closely: !acts };
     let opened = match ready.open(&here.found, ask) {

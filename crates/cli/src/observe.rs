@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         Some(path) => Some(Writer::create(path, &about(args, &ready, &tiers))?),
         None => None,
     };
-    let targets = args.whom.targets(&mut stop)?;
+    let targets = args.whom.targets(&mut stop, None)?;
     let pace = match ready.source.shows() {
         Shows::Nothing => Pace::UNBOUND,
         // At the end of each period processes are looked at in any case: a little less, since

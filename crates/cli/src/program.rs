@@ -1,6 +1,7 @@
 //! The program that is started to be looked at, and when looking ends.
 
 use anyhow::{Context, Result};
+use homenode_live::begins::Begins;
 use homenode_live::signals::{Signals, forward, has_ended, wait_for_end};
 use homenode_trace::Ended;
 use std::ffi::OsString;
@@ -19,16 +20,26 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(command: &[OsString]) -> Result<Self> {
-        let child = Command::new(&command[0])
-            .args(&command[1..])
+        Self::begun(command, None)
+    }
+    /// * `begins` – where its memory goes first, if not where the kernel puts it.
+    fn begun(command: &[OsString], begins: Option<&Begins>) -> Result<Self> {
+        let mut starts = Command::new(&command[0]);
+        starts.args(&command[1..]);
+        if let Some(begins) = begins {
+            begins.on(&mut starts);
+        }
+        let child = starts
             .spawn()
             .with_context(|| format!("{}: can't be started", command[0].to_string_lossy()))?;
         Ok(Self::of(child))
     }
-    /// The same, and [`Self::took`] says how long it took.
-    pub(crate) fn timed(command: &[OsString]) -> Result<Self> {
+    /// As [`Self::start`], and [`Self::took`] says how long it took.
+    ///
+    /// * `begins` – where its memory goes first, if not where the kernel puts it.
+    pub(crate) fn timed(command: &[OsString], begins: Option<&Begins>) -> Result<Self> {
         let begun = Instant::now();
-        let mut program = Self::start(command)?;
+        let mut program = Self::begun(command, begins)?;
         let pid = program.pid();
         program.timer = Some(std::thread::spawn(move || {
             wait_for_end(pid);
@@ -156,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_program_is_timed_to_its_end_and_not_to_when_one_looks() {
-        let mut program = Program::timed(&["sleep", "0.2"].map(OsString::from)).expect("sleep");
+        let mut program =
+            Program::timed(&["sleep", "0.2"].map(OsString::from), None).expect("sleep");
         assert_eq!(program.took(), None, "it runs");
         std::thread::sleep(Duration::from_millis(1500));
         program.wait();

@@ -1,4 +1,4 @@
-//! What a policy is told, written into a file while it looks: what `advise` and `observe`
+//! What a policy is told, written into a file while it looks: what `advise`, `act` and `observe`
 //! record alike.
 //!
 //! ```text
@@ -7,6 +7,7 @@
 //!
 //! Source: specs/advise.md#seen.
 
+use crate::here::{Config, Here, priced};
 use crate::output;
 use anyhow::{Result, anyhow, bail};
 use homenode_core::advice::Facts;
@@ -17,6 +18,7 @@ use homenode_core::policy::order::Order;
 use homenode_core::policy::seen::Source;
 use homenode_core::topology::Hardware;
 use homenode_core::units::{Picos, count};
+use homenode_live::machine::LiveMachine;
 use homenode_machine::{Deed, Machine, Notes};
 use homenode_trace::TraceError;
 use homenode_trace::seen::{About, KnobFacts, Writer};
@@ -28,10 +30,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the commands say of it.
 pub(crate) const BY_ADVISE: &str = "advise";
+/// The same: what was moved was moved.
+pub(crate) const BY_ACT: &str = "act";
 /// The same.
 pub(crate) const BY_OBSERVE: &str = "observe";
 
-/// A file that is being written. What fails is told at the end: what is looked at goes on.
+/// A file that is being written; whoever writes into it has a share. What fails is told at the end: what is looked at goes on.
+#[derive(Clone)]
 pub(crate) struct Recording {
     path: PathBuf,
     out: Rc<RefCell<Out>>,
@@ -65,6 +70,35 @@ impl Recording {
         let out = self.out.clone();
         let notes = Notes::new(move |heard: Heard| out.borrow_mut().write(|w| w.push(&heard)));
         (notes, Picos(about.began))
+    }
+    /// Begins to write down what passes between an engine and a machine that was set up for it;
+    /// since when, and where to tell it.
+    ///
+    /// # Errors
+    /// The machine can't be told in words.
+    pub(crate) fn of(
+        &self,
+        by: &'static str,
+        here: &Here,
+        config: &Config,
+        length: Option<Picos>,
+        machine: &LiveMachine,
+        facts: &Facts,
+    ) -> Result<(Notes, Picos)> {
+        let above = Above {
+            by,
+            kernel: here.found.probe.kernel.as_deref(),
+            version: here.found.version,
+            source: here.source,
+            source_notes: &here.source_notes,
+            nothing: here.nothing.as_deref(),
+            length,
+            config: config.text.clone(),
+            users: config.users.clone(),
+            settings: priced(config.file.settings, &here.found),
+            facts,
+        };
+        Ok(self.begin(&about(above, machine)?))
     }
     /// What there is can be read from now on, whatever comes.
     pub(crate) fn keep(&self) {

@@ -10,6 +10,7 @@ use crate::program::{Program, Stop};
 use anyhow::Result;
 use homenode_core::policy::choice::lacks;
 use homenode_core::policy::seen::{Shows, Source};
+use homenode_live::begins::Begins;
 use homenode_live::people::Targets;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -44,15 +45,17 @@ impl Whom {
     }
     /// Who they are. The program is started, and is then `stop`'s.
     ///
+    /// * `begins` – where its memory goes first, if not where the kernel puts it.
+    ///
     /// # Errors
     /// A program that can't be started.
-    pub(crate) fn targets(&self, stop: &mut Stop) -> Result<Targets> {
+    pub(crate) fn targets(&self, stop: &mut Stop, begins: Option<&Begins>) -> Result<Targets> {
         Ok(match (&self.cgroup, self.command.is_empty()) {
             _ if self.all => Targets::All,
             (Some(path), _) => Targets::Cgroup(path.clone()),
             (None, true) => Targets::Pids(self.pid.clone()),
             (None, false) => {
-                let program = stop.program.insert(Program::timed(&self.command)?);
+                let program = stop.program.insert(Program::timed(&self.command, begins)?);
                 Targets::Tree(program.pid())
             }
         })

@@ -2,6 +2,7 @@
 //! what can be ordered.
 
 pub mod acting;
+pub mod begins;
 pub mod belongs;
 pub mod counters;
 pub mod cpus;

@@ -11,7 +11,9 @@
 //! report. What was never told stays unknown, but where a census says that all of a process is on
 //! one node. What an observation asked for (it has no policy) is answered like that from the start.
 //!
-//! It carries nothing out: [`crate::Advised`] stands around it.
+//! It carries nothing out. Around what moved nothing then [`crate::Advised`] stands; what moved then
+//! is told again with what became of it, and a move that was not ordered then is answered from what
+//! is known, as if it had been made.
 //!
 //! Source: specs/advise.md#seen.
 
@@ -238,9 +240,9 @@ impl Retold {
     /// What then was not asked.
     fn answer(&mut self, order: &Order) -> Result<(), ApplyError> {
         sound(&order.act, &self.topology, self.caps.most_pages)?;
-        let known = order.act.who().and_then(|who| self.people.get(&who));
+        let known = order.act.who().and_then(|who| self.people.get_mut(&who));
         let known = known.ok_or(ApplyError::NoProcess)?;
-        let mut tried = Pages::ZERO;
+        let (mut tried, mut fails) = (Pages::ZERO, Fails::default());
         match &order.act {
             Act::Watch { .. } | Act::Unwatch { .. } => {}
             Act::Census { who } => {
@@ -254,11 +256,19 @@ impl Retold {
                     self.answers.extend(known.within(*who, *span).into_iter().map(|(s, _)| s));
                 }
             }
+            Act::Move { spans, from, to, .. } if self.caps.moves => {
+                tried = spans.iter().map(|span| known.go(*span, *from, *to)).sum();
+                if tried == Pages::ZERO {
+                    // Nothing is known to be there; who asked will look again.
+                    fails.absent = spans.iter().map(|s| s.pages()).sum();
+                }
+            }
+            Act::Affine { .. } if self.caps.moves => tried = Pages(1),
             Act::Move { .. } | Act::Affine { .. } | Act::SetKnob { .. } => {
                 return Err(ApplyError::Unable);
             }
         }
-        let (fails, took) = (Fails::default(), order.expect.costs);
+        let took = order.expect.costs;
         self.answers.push(Seen::Done { order: order.id, tried, moved: tried, fails, took });
         Ok(())
     }

@@ -41,7 +41,7 @@ const MOST_LINE: u64 = 256 << 20;
 /// What stands above all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// The command that recorded it; `observe` has no policy.
+    /// The command that recorded it: `advise` moved nothing, `act` did, `observe` has no policy.
     pub by: String,
     /// Which homenode that was.
     pub homenode: String,

@@ -23,6 +23,7 @@ use homenode_config::ActFile;
 use homenode_core::engine::Settings;
 use homenode_core::units::{NodeId, Picos};
 use homenode_live::acting::{self, Actor, BALANCING, DEMOTION, PROMOTE_LIMIT, PutBack};
+use homenode_live::begins::Begins;
 use homenode_live::ledger::Writer;
 use homenode_live::notify::Notify;
 use homenode_live::place::Place;
@@ -77,6 +78,11 @@ pub(super) fn check(args: &Args) -> Result<()> {
              as long as that runs, and --yes"
         );
     }
+    if args.record.is_some() {
+        bail!(
+            "--record keeps what homenode's engine is told, and the kernel's engine is told nothing"
+        );
+    }
     if !args.yes {
         bail!(
             "--engine kernel sets knobs of the whole machine: say --yes, if that is what you want"
@@ -96,13 +102,15 @@ pub(super) fn run(args: &Args, config: &ActFile, trial: Option<&Trial>) -> Resul
     if let Some(fast) = &config.fast {
         tiers::mend(&mut found, fast)?;
     }
+    let begins = args.begin.map(|begin| begin.on(&found)).transpose()?;
     let mut stop = Stop::new();
     let Some(nothing) = one_node(&found.machine) else {
-        return set_and_watch(args, &found, config.settings, trial, &mut stop);
+        let begins = begins.as_ref();
+        return set_and_watch(args, &found, config.settings, begins, trial, &mut stop);
     };
     eprintln!("homenode: nothing was set: {nothing}");
     Notify::from_environment().ready("there is nowhere to move to");
-    args.whom.targets(&mut stop)?;
+    args.whom.targets(&mut stop, begins.as_ref())?;
     if let Some(program) = &mut stop.program {
         program.wait();
     }
@@ -244,6 +252,7 @@ fn set_and_watch(
     args: &Args,
     found: &Found,
     settings: Settings,
+    begins: Option<&Begins>,
     trial: Option<&Trial>,
     stop: &mut Stop,
 ) -> Result<Ran> {
@@ -285,7 +294,7 @@ fn set_and_watch(
         }
         None => {
             knobs.set(&mut shower)?;
-            args.whom.targets(stop)?;
+            args.whom.targets(stop, begins)?;
             knobs.notify.ready("the kernel moves memory");
             knobs.watch(stop, end(args.length)).unwrap_or_else(|| TIME_OVER.to_owned())
         }

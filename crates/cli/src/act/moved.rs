@@ -2,20 +2,20 @@
 
 use super::came::Accesses;
 use super::counted::Counted;
-use super::no_ledger;
 use super::pays::Pays;
 use super::show::Shower;
+use super::{Actual, no_ledger};
 use crate::drive::{Onlooker, mean_heat};
 use crate::here::{Here, own_time};
+use crate::seen::Recording;
 use homenode_core::engine::Engine;
 use homenode_core::policy::order::Act;
 use homenode_core::policy::seen::{Span, Who};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
 use homenode_live::ledger::Writer;
-use homenode_live::machine::LiveMachine;
 use homenode_live::people::guest::roles;
-use homenode_machine::{Acting, Around as _, Deed, Limited, Machine as _};
+use homenode_machine::{Around as _, Deed, Machine as _};
 use homenode_report::{
     ActEnd, ActProcess, ActState, GuestThreads, LedgerEntry, LedgerMover, TrialReport, failed_bytes,
 };
@@ -42,6 +42,8 @@ pub(super) struct Moved<'a> {
     shower: Shower,
     counted: Counted,
     pays: Pays,
+    /// Where what the engine is told goes, if it is kept.
+    recording: Option<Recording>,
     /// Own time before anything was done.
     own: Picos,
     begun: Option<Picos>,
@@ -82,6 +84,7 @@ impl<'a> Moved<'a> {
             shower,
             counted,
             pays: Pays::new(horizon),
+            recording: None,
             own,
             begun: None,
             shown: Picos::ZERO,
@@ -99,6 +102,11 @@ impl<'a> Moved<'a> {
             judges: true,
             trouble: None,
         }
+    }
+
+    /// What the engine is told is kept up to each step.
+    pub(super) fn keep_with(&mut self, recording: Recording) {
+        self.recording = Some(recording);
     }
 
     /// A line that is no row.
@@ -370,14 +378,10 @@ fn gain(machine: &Hardware, engine: &Engine, from: NodeId, to: NodeId) -> i64 {
     known.unwrap_or(0)
 }
 
-impl Onlooker<Limited<Acting<LiveMachine>>> for Moved<'_> {
-    fn step(
-        &mut self,
-        machine: &Limited<Acting<LiveMachine>>,
-        engine: &Engine,
-        deeds: Vec<Deed>,
-    ) -> bool {
-        let (now, live) = (machine.now(), machine.inside().inside());
+impl Onlooker<Actual> for Moved<'_> {
+    fn step(&mut self, machine: &Actual, engine: &Engine, deeds: Vec<Deed>) -> bool {
+        let recorded = machine.inside().inside();
+        let (now, live) = (machine.now(), recorded.inside());
         if self.begun.is_none() {
             (self.begun, self.shown, self.looked) = (Some(now), now, now);
         }
@@ -388,6 +392,10 @@ impl Onlooker<Limited<Acting<LiveMachine>>> for Moved<'_> {
             if *name != p.name {
                 name.clone_from(&p.name);
             }
+        }
+        if let (Some(recording), Some(notes)) = (&self.recording, recorded.notes()) {
+            live.people().for_each(|p| notes.name(p.who, &p.name));
+            recording.keep();
         }
         // Of those that come and go only who was acted for is kept.
         let processes = &self.processes;

@@ -5,7 +5,7 @@ use super::{Args, Looked, facts};
 use crate::drive;
 use crate::here::{self, Config, Doing, Done, Here, Task, names, work};
 use crate::live::Found;
-use crate::seen::{self, Above, BY_ADVISE, Recording};
+use crate::seen::{self, BY_ADVISE, Recording};
 use anyhow::Result;
 use homenode_core::advice::Facts;
 use homenode_core::engine::{Engine, Settings};
@@ -13,7 +13,7 @@ use homenode_core::policy::seen::Source;
 use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
 use homenode_live::machine::LiveMachine;
-use homenode_machine::{Advised, Gate, Limited, Machine, Notes, ObserveError, Recorded, Refusals};
+use homenode_machine::{Advised, Around, Deeds, Gate, Limited, ObserveError, Recorded, Refusals};
 
 /// What an engine wished, and what was kept from it.
 #[derive(Default)]
@@ -22,24 +22,24 @@ pub(super) struct Said {
     pub(super) refused: Refusals,
 }
 
-/// Lets an engine look at a machine on which nothing is moved.
+/// Lets an engine look at a machine, and writes down what becomes of its moves.
 ///
 /// * `gate` – what stands between the two.
 /// * `listener` – who is told what it wishes.
 /// * `length`, `stop` – as [`drive::run`] has them.
-pub(super) fn say<M: Machine>(
+pub(super) fn say<M: Around<Inner: Sized> + Deeds>(
     machine: M,
     mut engine: Engine,
     gate: Gate,
-    mut listener: Listener<'_, M>,
+    mut listener: Listener<'_, M::Inner>,
     length: Option<Picos>,
     stop: &mut dyn FnMut() -> bool,
 ) -> (M, Said, Result<(), ObserveError>) {
-    let mut machine = Limited::new(Advised::new(machine), gate);
+    let mut machine = Limited::new(machine, gate);
     let (looked, result) = drive::run(&mut machine, &mut engine, length, &mut listener, stop);
     let wishes = listener.finish(&engine, looked);
     let said = Said { wishes, refused: machine.refusals().clone() };
-    (machine.into_inner().into_inner(), said, result)
+    (machine.into_inner(), said, result)
 }
 
 /// Writes down what the engine orders, and does nothing of it.
@@ -50,32 +50,6 @@ struct Saying<'a> {
     length: Option<Picos>,
     facts: Option<Facts>,
     failed: Option<anyhow::Error>,
-}
-
-impl Saying<'_> {
-    /// Where the machine's words are written down, if they are to be.
-    fn notes(
-        &self,
-        here: &Here,
-        machine: &LiveMachine,
-        facts: &Facts,
-    ) -> Result<Option<(Notes, Picos)>> {
-        let Some((recording, config)) = &self.recorded else { return Ok(None) };
-        let above = Above {
-            by: BY_ADVISE,
-            kernel: here.found.probe.kernel.as_deref(),
-            version: here.found.version,
-            source: here.source,
-            source_notes: &here.source_notes,
-            nothing: here.nothing.as_deref(),
-            length: self.length,
-            config: config.text.clone(),
-            users: config.users.clone(),
-            settings: here::priced(config.file.settings, &here.found),
-            facts,
-        };
-        Ok(Some(recording.begin(&seen::about(above, machine)?)))
-    }
 }
 
 impl Doing for Saying<'_> {
@@ -93,7 +67,10 @@ impl Doing for Saying<'_> {
     ) -> (LiveMachine, Result<(), ObserveError>) {
         let found = &here.found;
         let facts = facts::live(&found.root, &found.probe, &found.machine, &found.tiers);
-        let machine = match self.notes(here, &machine, &facts) {
+        let begun = self.recorded.as_ref().map(|(recording, config)| {
+            recording.of(BY_ADVISE, here, config, self.length, &machine, &facts)
+        });
+        let machine = match begun.transpose() {
             Ok(notes) => Recorded::new(machine, notes),
             Err(e) => {
                 self.failed = Some(e);
@@ -116,9 +93,10 @@ impl Doing for Saying<'_> {
         };
         let note = seen::noting(notes.clone());
         let listener = Listener::new(&look, &note, self.orders);
+        let machine = Advised::new(machine);
         let (machine, said, result) = say(machine, engine, gate, listener, length, stop);
         self.said = said;
-        (machine.into_inner(), result)
+        (machine.into_inner().into_inner(), result)
     }
 }
 
@@ -158,6 +136,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
         file: args.machine.as_deref(),
         length,
         config: &config.file,
+        begin: None,
     };
     let recording = args.record.as_deref().map(Recording::create).transpose()?;
     let mut saying = Saying {

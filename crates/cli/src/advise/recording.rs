@@ -85,12 +85,12 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
         fast: BTreeSet::new(),
         settles: None,
     };
-    let sim = machines::Recorded::new(sim, began);
+    let sim = machines::Advised::new(machines::Recorded::new(sim, began));
     let length = Some(args.span());
     let (sim, Said { mut wishes, .. }, result) =
         say(sim, engine, gate, listener, length, &mut || false);
     result.map_err(|e| anyhow!("{e}"))?;
-    if let Some(e) = sim.into_inner().simulation().error() {
+    if let Some(e) = sim.into_inner().into_inner().simulation().error() {
         return Err(anyhow!("{e}"));
     }
     let all: Vec<_> = wishes.moves.keys().map(|way| way.0).collect();

@@ -7,7 +7,7 @@ use super::wishes::Listener;
 use super::{Args, Looked};
 use crate::drive;
 use crate::live::fit;
-use crate::seen::BY_OBSERVE;
+use crate::seen::{BY_ACT, BY_OBSERVE};
 use anyhow::{Result, anyhow, bail};
 use homenode_config::ActFile;
 use homenode_core::advice::Facts;
@@ -15,8 +15,11 @@ use homenode_core::engine::Settings;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::seen::Source;
 use homenode_core::units::{NodeId, Picos, count};
+use homenode_live::belongs::SETTLES;
 use homenode_live::sentence;
-use homenode_machine::{Asked, Caps, Gate, Log, Machine as _, ObserveError, Retold};
+use homenode_machine::{
+    Acting, Advised, Asked, Caps, Deed, Gate, Log, Machine as _, ObserveError, Retold,
+};
 use homenode_trace::seen::{About, Ending, Reader};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,13 +42,14 @@ pub(super) fn look(args: &Args, path: &Path) -> Result<Looked> {
     let config = config(args, &about)?;
     let (look_page, count_page) = (Picos(about.look_page), Picos(about.count_page));
     let settings = Settings { look_page, count_page, ..config.settings };
+    let acted = about.by == BY_ACT;
     let asked = if about.by == BY_OBSERVE { Asked::ByObserver } else { Asked::ByPolicy };
     let ended = reader.ended();
     let log = Log::new(reader.map(|line| line.map_err(|e| sentence(&e))), asked);
     let caps = Caps {
         source,
         lacks: source.sheet().lacks.to_vec(),
-        moves: false,
+        moves: acted,
         // A recording of a homenode that did not bring threads tells no idle CPUs, and none is.
         affinity: true,
         knobs: false,
@@ -56,16 +60,29 @@ pub(super) fn look(args: &Args, path: &Path) -> Result<Looked> {
     let fast: BTreeSet<NodeId> =
         machine.nodes.iter().map(|n| n.id).filter(|n| engine.is_fast(*n)).collect();
     let (limits, belongings) = (config.limits.clone(), log.belongings());
-    let gate = Gate { limits, belongings, fast, settles: None };
+    let gate = Gate { limits, belongings, fast, settles: acted.then_some(SETTLES) };
     let names = |_: &Retold, all: &mut _| {
         *all = log.names();
         true
     };
-    let note = |deed: &homenode_machine::Deed| log.moved(&deed.order);
+    // A move that was made is an order that the machine took, and is compared as one.
+    let note = |deed: &Deed| {
+        if !acted {
+            log.moved(&deed.order);
+        }
+    };
     let listener = Listener::new(&names, &note, args.orders.is_some());
     let length = about.length.map(Picos);
-    let (retold, mut said, result) =
-        say(retold, engine, gate, listener, length, &mut || log.is_over());
+    let mut over = || log.is_over();
+    let (retold, mut said, result) = if acted {
+        let acting = Acting::new(retold);
+        let (acting, said, result) = say(acting, engine, gate, listener, length, &mut over);
+        (acting.into_inner(), said, result)
+    } else {
+        let advised = Advised::new(retold);
+        let (advised, said, result) = say(advised, engine, gate, listener, length, &mut over);
+        (advised.into_inner(), said, result)
+    };
     match result {
         Ok(()) | Err(ObserveError::Ended) => {}
         Err(ObserveError::Source(why)) => bail!(why),

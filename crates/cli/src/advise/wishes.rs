@@ -1,7 +1,8 @@
-//! What an engine wishes on a machine that carries no move out.
+//! What an engine wishes on a machine that carries no move out, or what it has moved on one that
+//! does and is told again.
 //!
 //! ```text
-//! machine ◀─▶ Advised ◀─▶ engine
+//! machine ◀─▶ Advised | Acting ◀─▶ engine
 //!                │ deeds, each half second   │ heat of what they name, verdicts
 //!                └────────▶ Wishes ◀─────────┘
 //! ```
@@ -13,8 +14,8 @@ use homenode_core::policy::Policy as _;
 use homenode_core::policy::order::{Act, Evidence, Reason};
 use homenode_core::policy::seen::{Source, Span, Who};
 use homenode_core::policy::{Ledger, Verdict, Why};
-use homenode_core::units::{NodeId, Picos};
-use homenode_machine::{Advised, Around as _, Deed, Limited, Machine};
+use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_machine::{Around, Deed, Deeds, Limited};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Wishes of one process in one direction for one reason.
@@ -68,7 +69,8 @@ impl Wishes {
 
     fn add(&mut self, engine: &Engine, more: Vec<Deed>) {
         let mut heat: BTreeMap<Who, Vec<(Span, u64)>> = BTreeMap::new();
-        for wish in more {
+        // What could not be moved saves nothing.
+        for wish in more.into_iter().filter(|d| d.moved > Pages::ZERO) {
             if let Act::Affine { who, node } = wish.order.act {
                 let sum = self.threads.entry((who, node)).or_default();
                 sum.orders += 1;
@@ -114,21 +116,18 @@ impl<'a, M> Listener<'a, M> {
     }
 }
 
-impl<M: Machine> Onlooker<Advised<M>> for Listener<'_, M> {
-    fn step(&mut self, machine: &Advised<M>, engine: &Engine, deeds: Vec<Deed>) -> bool {
+impl<A> Onlooker<Limited<A>> for Listener<'_, A::Inner>
+where
+    A: Around<Inner: Sized> + Deeds,
+{
+    fn step(&mut self, machine: &Limited<A>, engine: &Engine, deeds: Vec<Deed>) -> bool {
         deeds.iter().for_each(self.note);
         if self.orders {
             let lines = deeds.iter().map(|d| seen::line(d.at, &d.order, d.moved.0));
             self.wishes.orders.extend(lines);
         }
         self.wishes.add(engine, deeds);
-        (self.names)(machine.inside(), &mut self.wishes.names)
-    }
-}
-
-impl<M: Machine> Onlooker<Limited<Advised<M>>> for Listener<'_, M> {
-    fn step(&mut self, machine: &Limited<Advised<M>>, engine: &Engine, deeds: Vec<Deed>) -> bool {
-        Onlooker::<Advised<M>>::step(self, machine.inside(), engine, deeds)
+        (self.names)(machine.inside().inside(), &mut self.wishes.names)
     }
 }
 

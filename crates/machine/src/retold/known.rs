@@ -57,6 +57,23 @@ impl Known {
         }
     }
 
+    /// Those of a span that are on one node are on another from now on; how many.
+    pub(super) fn go(&mut self, span: Span, from: NodeId, to: NodeId) -> Pages {
+        let parts = self.overlapping(span);
+        let mut gone = 0;
+        for (start, (end, counts)) in &parts {
+            let part = Span { start: span.start.max(*start), end: span.end.min(*end) };
+            let mut counts = share(counts, Span { start: *start, end: *end }, part);
+            gone += shift(&mut counts, from, to, u64::MAX);
+            self.cut(part);
+            self.blocks.insert(part.start, (part.end, counts));
+        }
+        if parts.is_empty() {
+            gone = shift(&mut self.whole, from, to, span.pages().0);
+        }
+        Pages(gone)
+    }
+
     fn overlapping(&self, span: Span) -> Vec<(u64, (u64, Counts))> {
         let first = self.blocks.range(..=span.start).next_back().map_or(span.start, |(s, _)| *s);
         let all = self.blocks.range(first..span.end.max(first));
@@ -92,6 +109,16 @@ fn share(counts: &Counts, whole: Span, part: Span) -> Counts {
     let (all, of) = (u128::from(whole.pages().0.max(1)), u128::from(part.pages().0));
     let one = |n: u64| u64::try_from((u128::from(n) * of + all / 2) / all).unwrap_or(u64::MAX);
     counts.iter().map(|(node, n)| (*node, one(*n))).collect()
+}
+
+/// Takes at most so many pages from one node to another; how many.
+fn shift(counts: &mut Counts, from: NodeId, to: NodeId, most: u64) -> u64 {
+    let there = counts.get(&from).map_or(0, |n| most.min(*n));
+    if there > 0 {
+        counts.entry(from).and_modify(|n| *n -= there);
+        *counts.entry(to).or_default() += there;
+    }
+    there
 }
 
 fn tell(who: Who, span: Span, counts: &Counts, out: &mut Vec<(Seen, Pages)>) {

@@ -178,6 +178,50 @@ fn moves_and_answers_about_groups_are_held_against_those_of_then() {
     assert_eq!(asked.pages("/w", &BTreeSet::new()), Some(Pages(3)));
 }
 
+// Moves that were made are told with what became of them; others as if they had been made.
+#[test]
+fn what_was_moved_then_moves_again() {
+    let mv = |id, start, end| {
+        let (spans, from, to) = (vec![span(start, end)], NodeId(1), NodeId(0));
+        order(id, Act::Move { who: ONE, spans, from, to })
+    };
+    let came = {
+        let (tried, moved, took) = (Pages(10), Pages(7), Picos(5));
+        let fails = Fails { busy: Pages(3), ..Fails::default() };
+        Seen::Done { order: OrderId(1), tried, moved, fails, took }
+    };
+    let heard = |ms, seen| Heard::Waited { now: Picos::from_ms(ms), seen };
+    let lines = vec![
+        heard(10, vec![task(), resident(0, 100, 1, 100)]),
+        Heard::Ordered { order: OrderId(1), act: mv(1, 0, 10).act.to_string(), refused: None },
+        heard(20, vec![came]),
+        heard(30, Vec::new()),
+        heard(40, Vec::new()),
+    ];
+    let (mut m, log) = retold(lines, Asked::ByPolicy);
+    m.caps.moves = true;
+    let mut m = crate::Acting::new(m);
+    wait(&mut m, 1);
+    m.submit(&mv(1, 0, 10)).unwrap();
+    wait(&mut m, 1);
+    let deeds = m.take_deeds();
+    assert_eq!((deeds[0].moved, deeds[0].fails.busy), (Pages(7), Pages(3)), "{deeds:?}");
+    assert_eq!(log.differs(), None);
+    // One that was not made then.
+    m.submit(&mv(2, 90, 110)).unwrap();
+    m.submit(&look(3, 80, 100)).unwrap();
+    m.submit(&mv(4, 90, 110)).unwrap();
+    let out = wait(&mut m, 1);
+    let deeds = m.take_deeds();
+    assert_eq!((deeds[0].tried, deeds[0].moved), (Pages(10), Pages(10)), "as many as were known");
+    assert_eq!((deeds[1].moved, deeds[1].fails.absent), (Pages(0), Pages(20)), "they are gone");
+    expect![[r"
+        30 ms: done #2; [80,90) 10 on 1; [90,100) 10 on 0; done #3; done #4
+    "]]
+    .assert_eq(&out);
+    assert!(log.differs().unwrap().ends_with("now it is #2 move 1@5 1->0 [90,110) (hot)"));
+}
+
 #[test]
 fn a_recording_that_breaks_off_says_why() {
     let lines = [

@@ -2,6 +2,7 @@
 //!
 //! Source: specs/act.md.
 
+mod begin;
 mod beside;
 mod burst;
 mod faults;
@@ -15,6 +16,7 @@ mod threads;
 mod throughput;
 mod trial;
 
+pub(crate) use begin::begin;
 pub(crate) use beside::run as beside;
 pub(crate) use burst::burst;
 pub(crate) use faults::faults;

@@ -248,6 +248,11 @@ const TESTS: &[Test] = &[
         act::trial_holds,
     )),
     long(test(
+        "act-begin",
+        "memory of a program that is started goes first to slow nodes, to fast ones, to all in turns",
+        act::begin,
+    )),
+    long(test(
         "act-limits",
         "who is excluded is neither advised nor moved; a cgroup's count by node is right",
         act::limits,
