@@ -462,9 +462,16 @@ fn later_boot(
 
 /// What one test sees in a guest of the kernel on which everything runs.
 ///
+/// * `beside` – programs that are not ours, with where they are in the guest.
+///
 /// # Errors
 /// It failed, or this machine can boot no guest.
-pub(crate) fn seen(ws: &Workspace, test: &str, topology: &str) -> Result<Value> {
+pub(crate) fn seen(
+    ws: &Workspace,
+    test: &str,
+    topology: &str,
+    beside: &[(&str, &Path)],
+) -> Result<Value> {
     let (busybox, all) = (busybox()?, All::load(ws)?);
     let (kernel, topology) = (all.main_kernel()?, all.topology(topology)?);
     let plan = GuestRun {
@@ -475,7 +482,12 @@ pub(crate) fn seen(ws: &Workspace, test: &str, topology: &str) -> Result<Value> 
         expected: None,
         boot: 0,
     };
-    let left = boot_guest(&plan, &base(ws, &busybox)?, &ws.folder("vm")?)?;
+    let mut more = Archive::default();
+    for (at, from) in beside {
+        more.program(at, from)?;
+    }
+    let base = [base(ws, &busybox)?, more.finish()].concat();
+    let left = boot_guest(&plan, &base, &ws.folder("vm")?)?;
     match rows(&plan, &left).pop() {
         Some(Told { verdict: Verdict::Passed, facts, .. }) => Ok(facts),
         Some(Told { verdict: Verdict::Failed(why) | Verdict::Skipped(why), .. }) => {

@@ -1,25 +1,28 @@
 //! Hot sets on the slow node of a guest whose fast one is full of cold memory: how soon they are
-//! fast, and what that takes, by homenode, by the kernel's mode 2 with demotion, and by DAMOS
-//! (`migrate_hot`, `migrate_cold`), each alone, with a round of 100 ms and 100 MB a second.
+//! fast, and what that takes, by homenode, by the kernel's mode 2 with demotion, by DAMOS
+//! (`migrate_hot`, `migrate_cold`) and by memtierd, each alone, with a round of 100 ms and 100 MB a second.
 //!
 //! ```text
 //! vm::seen("live-peers") ──▶ task, who moves: rounds, bytes, processor time ──▶ table, ratios
 //! ```
 //!
 //! Emulation says nothing about speed, but all of them are emulated alike: only ratios count.
-//! memtierd is in no Debian package. numad (0.5) is, and moves processes between nodes with
-//! CPUs, of which this guest has one: it has nothing to do here.
+//! numad (0.5) moves processes between nodes with CPUs, of which this guest has one: it has nothing
+//! to do here.
 //!
 //! Source: specs/act.md#peers.
+
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::peers::Memtierd;
 use super::{Setting, Verdict};
 use crate::vm;
 
 const OURS: &str = "homenode";
-const PEERS: [&str; 2] = ["mode 2", "DAMOS"];
+const PEERS: [&str; 3] = ["mode 2", "DAMOS", "memtierd"];
 const TASKS: [&str; 3] = ["steady", "moving", "two"];
 
 /// A figure of one of them in one task; `None` where it could not be run.
@@ -37,7 +40,13 @@ fn cpu(table: &Value, task: &str, who: &str) -> Option<f64> {
 }
 
 pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
-    let table = vm::seen(setting.ws, "live-peers", "acting-full")?;
+    let memtierd = Memtierd::build(setting.ws);
+    if let Err(why) = &memtierd {
+        println!("  memtierd is not run: {why:#}");
+    }
+    let beside: Vec<(&str, &Path)> =
+        memtierd.iter().map(|m| ("/bin/memtierd", m.program())).collect();
+    let table = vm::seen(setting.ws, "live-peers", "acting-full", &beside)?;
     println!("  task    who        rounds  given up     moved  of it in vain   own CPU  set up");
     for task in TASKS {
         for who in std::iter::once(OURS).chain(PEERS) {
@@ -55,7 +64,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
             );
         }
     }
-    println!("  memtierd is in no Debian package; numad has nothing to do with one node of CPUs");
+    println!("  numad has nothing to do with one node of CPUs");
     let sum = |who: &str, name: &str| -> Option<f64> {
         TASKS.iter().map(|task| figure(&table, task, who, name)).sum()
     };

@@ -17,7 +17,7 @@ use super::{Setting, Verdict};
 use crate::vm;
 
 pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
-    let told = vm::seen(setting.ws, "move-throughput", "acting-full")?;
+    let told = vm::seen(setting.ws, "move-throughput", "acting-full", &[])?;
     println!("  pages an order  whose      calls  pages handed  asked where   moved     time");
     let (mut calls, mut bare_calls, mut equal) = (0.0, 0.0, true);
     for row in told.as_array().context("rows of the guest")? {

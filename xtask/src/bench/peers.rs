@@ -124,6 +124,11 @@ impl Memtierd {
         Ok(Self(program))
     }
 
+    /// Where it is.
+    pub(super) fn program(&self) -> &Path {
+        &self.0
+    }
+
     /// Tracks what these processes write, and moves nothing. It ends with its input.
     pub(super) fn tracking(&self, folder: &Path, pids: &[u32], every_ms: u64) -> Result<Command> {
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();

@@ -1,9 +1,10 @@
-//! homenode beside the kernel's own tiering and beside DAMON's schemes, on the same hot sets.
+//! homenode beside the kernel's own tiering, DAMON's schemes and memtierd, on the same hot sets.
 //!
 //! ```text
 //! tasks: steady, moving, two ─┐                       ┌─ rounds until 90 % is fast
 //! who moves: nobody,          ├─▶ full fast node ─▶ ──┼─ bytes moved that did not help
-//!   homenode, mode 2, DAMOS ──┘    anew each time     └─ its processor time
+//!   homenode, mode 2, DAMOS,  │    anew each time     └─ its processor time
+//!   memtierd ─────────────────┘
 //! ```
 //!
 //! All look every 100 ms and move 100 MB a second at most. What is measured is the kernel's
@@ -12,13 +13,14 @@
 //! Source: specs/act.md#peers.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::Scene;
@@ -59,16 +61,18 @@ enum Who {
     Homenode,
     Mode2,
     Damos,
+    Memtierd,
 }
 
 impl Who {
-    const ALL: [Self; 4] = [Self::Mode2, Self::Nobody, Self::Homenode, Self::Damos];
+    const ALL: [Self; 5] = [Self::Mode2, Self::Nobody, Self::Homenode, Self::Damos, Self::Memtierd];
     fn name(self) -> &'static str {
         match self {
             Self::Nobody => "nobody",
             Self::Homenode => "homenode",
             Self::Mode2 => "mode 2",
             Self::Damos => "DAMOS",
+            Self::Memtierd => "memtierd",
         }
     }
 }
@@ -92,13 +96,25 @@ enum Mover {
     /// Knobs, put back from the last to the first.
     Mode2(Vec<Knob>),
     Damos(Schemes),
+    Memtierd(Child),
+}
+
+impl Mover {
+    /// The program that it is, if it is one.
+    fn program(&self) -> Option<u32> {
+        match self {
+            Self::Homenode(child) | Self::Memtierd(child) => Some(child.id()),
+            Self::Nobody | Self::Mode2(_) | Self::Damos(_) => None,
+        }
+    }
 }
 
 impl Drop for Mover {
     fn drop(&mut self) {
         match self {
             Self::Nobody | Self::Damos(_) => {}
-            Self::Homenode(child) => {
+            // memtierd has nothing to put back, and takes no notice of the end of its input.
+            Self::Homenode(child) | Self::Memtierd(child) => {
                 super::signal(child, libc::SIGTERM);
                 let _ = child.wait();
             }
@@ -107,6 +123,8 @@ impl Drop for Mover {
     }
 }
 
+/// Where memtierd is, if it could be built.
+const MEMTIERD: &str = "/bin/memtierd";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
@@ -256,6 +274,43 @@ impl Stage {
     }
 }
 
+/// memtierd's own policy by age: what a round has seen written in each of two rounds goes up, what
+/// none has for ten goes down. Its tracker and its mover have their defaults but for how often, and
+/// how much. It is ready when it asks for a command.
+fn memtierd(stage: &Stage, (fast, slow): (usize, usize)) -> Result<Child> {
+    let config = "/tmp/memtierd.yaml";
+    let pids = stage.hot.iter().map(Beside::pid).chain([stage.cold.pid()]);
+    let pids: Vec<String> = pids.map(|pid| pid.to_string()).collect();
+    let text = format!(
+        "policy:\n  name: age\n  config: |\n    intervalms: {ROUND_MS}\n    \
+         activedurationms: {}\n    activenumas: [{fast}]\n    idledurationms: {}\n    \
+         idlenumas: [{slow}]\n    pidwatcher:\n      name: pidlist\n      config: |\n        \
+         pids: [{}]\n    tracker:\n      name: softdirty\n      config: |\n        \
+         pagesinregion: 512\n        maxcountperregion: 1\n        \
+         scanintervalms: {ROUND_MS}\n        regionsupdatems: 10000\n    mover:\n      \
+         intervalms: 10\n      bandwidth: {}\n",
+        2 * ROUND_MS,
+        10 * ROUND_MS,
+        pids.join(", "),
+        ROUND_BYTES * 1000 / ROUND_MS / 1_000_000,
+    );
+    fs::write(config, text).context(config)?;
+    let mut command = Command::new(MEMTIERD);
+    command.args(["-config", config, "-prompt"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().context(MEMTIERD)?;
+    let (mut out, mut asks) = (child.stdout.take().context("its output")?, Vec::new());
+    while !asks.ends_with(b"> ") {
+        let mut byte = [0];
+        if out.read(&mut byte).context("memtierd")? == 0 {
+            let code = child.wait()?;
+            bail!("memtierd ended: {code}: {}", String::from_utf8_lossy(&asks));
+        }
+        asks.push(byte[0]);
+    }
+    Ok(child)
+}
+
 fn mover(who: Who, stage: &Stage, (fast, slow): (usize, usize)) -> Result<Mover> {
     Ok(match who {
         Who::Nobody => Mover::Nobody,
@@ -265,7 +320,7 @@ fn mover(who: Who, stage: &Stage, (fast, slow): (usize, usize)) -> Result<Mover>
             let config = "/tmp/peers.toml";
             let text = format!(
                 "[budget]\ncpu_permille = 1000\nmoved_mbps = 100\nstart_delay = \"{ROUND_MS}ms\"\n\
-                 stall = \"50ms\"\n"
+                 interval = \"{ROUND_MS}ms\"\nstall = \"50ms\"\n"
             );
             fs::write(config, text).context(config)?;
             let mut command = Command::new("/bin/homenode");
@@ -300,6 +355,7 @@ fn mover(who: Who, stage: &Stage, (fast, slow): (usize, usize)) -> Result<Mover>
             Mover::Mode2(knobs)
         }
         Who::Damos => Mover::Damos(Schemes::start(fast, slow)?),
+        Who::Memtierd => Mover::Memtierd(memtierd(stage, (fast, slow))?),
     })
 }
 
@@ -310,10 +366,7 @@ fn cell(task: Task, who: Who, nodes: (usize, usize), cpus: &[u32]) -> Result<Val
     let before = moved()?;
     let (kernel, system, begun) = (kernel_ran(), stage.system(), Instant::now());
     let mover = mover(who, &stage, nodes)?;
-    let own = match &mover {
-        Mover::Homenode(child) => ran(child.id()),
-        Mover::Nobody | Mover::Mode2(_) | Mover::Damos(_) => 0,
-    };
+    let own = mover.program().map_or(0, ran);
     let set_up = begun.elapsed().as_secs_f64();
     let (mut rounds, mut shares, mut gained, mut missed) = (0.0, Vec::new(), 0, 0);
     let sets = if task == Task::Moving && who != Who::Nobody { SETS } else { 1 };
@@ -336,8 +389,8 @@ fn cell(task: Task, who: Who, nodes: (usize, usize), cpus: &[u32]) -> Result<Val
     let took = begun.elapsed().as_secs_f64() - set_up;
     let system = stage.system() - system;
     let mut ran_ns = kernel_ran().saturating_sub(kernel);
-    if let Mover::Homenode(child) = &mover {
-        ran_ns += ran(child.id()).saturating_sub(own);
+    if let Some(pid) = mover.program() {
+        ran_ns += ran(pid).saturating_sub(own);
     }
     let own = ran_ns as f64 / 1e9;
     drop(mover);
@@ -382,11 +435,12 @@ pub(crate) fn peers(asked: &Asked) -> TestResult {
         // failed 16 times leaves its node alone from then on.
         let _demotion = match who {
             Who::Mode2 => Some(Knob::set(DEMOTION, "true")?),
-            Who::Nobody | Who::Homenode | Who::Damos => None,
+            Who::Nobody | Who::Homenode | Who::Damos | Who::Memtierd => None,
         };
         for (task, name) in TASKS {
             let told = match who {
                 Who::Damos if !paddr => json!("this kernel's DAMON has no paddr"),
+                Who::Memtierd if !Path::new(MEMTIERD).exists() => json!("it could not be built"),
                 _ => cell(task, who, (fast, scene.slow), &cpus)
                     .with_context(|| format!("{name}, {}", who.name()))?,
             };
