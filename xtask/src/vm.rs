@@ -186,7 +186,7 @@ fn boot(ws: &Workspace, all: &All, topology: &str, kernel: Option<&str>) -> Resu
     let base = base(ws, &busybox)?;
     let folder = ws.folder("vm")?.join(format!("boot.{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let image = initramfs(&base, topology, None, &folder)?;
+    let image = initramfs(&base, topology, &[], None, &folder)?;
     println!("{}, {}: Ctrl-A X ends it at once", topology.about, cached.version);
     let mut command = guest::qemu(topology, kernel, &cached.image, &image, 0, "homenode.shell");
     command.args(["-serial", "mon:stdio"]);
@@ -255,15 +255,25 @@ fn base(ws: &Workspace, busybox: &Path) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// The base and, after it, what differs: the topology that was asked for, and what the
-/// script of scheduling is expected to come to.
+/// Programs of this machine that a test is about, if they are here; it says so itself if not.
+const ABOUT: [(&str, &[&str]); 1] = [("act-service", &["/lib/systemd/systemd", "/bin/systemctl"])];
+
+/// The base and, after it, what differs: the topology that was asked for, what the script of
+/// scheduling is expected to come to, and programs that a test is about.
 fn initramfs(
     base: &[u8],
     topology: &Topology,
+    tests: &[String],
     expected: Option<&str>,
     folder: &Path,
 ) -> Result<PathBuf> {
     let mut own = Archive::default();
+    let wanted = ABOUT.iter().filter(|(test, _)| tests.iter().any(|t| t == test));
+    for program in wanted.flat_map(|(_, programs)| *programs).map(Path::new) {
+        if program.exists() {
+            own.program(&program.to_string_lossy(), program)?;
+        }
+    }
     own.file("/topology.json", format!("{}\n", topology.to_json()).as_bytes());
     if let Some(text) = expected {
         own.file("/expected.txt", text.as_bytes());
@@ -508,7 +518,7 @@ fn boot_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path) -> Result<guest::
         if plan.boot > 0 { ".again" } else { "" }
     );
     let folder = made(folder.join(name))?;
-    let image = initramfs(base, plan.topology, plan.expected.as_deref(), &folder)?;
+    let image = initramfs(base, plan.topology, &plan.tests, plan.expected.as_deref(), &folder)?;
     let (tests, boot) = (&plan.tests, plan.boot);
     guest::run(plan.topology, plan.kernel, &plan.image, &image, boot, tests, &folder)
 }

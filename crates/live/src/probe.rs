@@ -201,7 +201,7 @@ impl Probe {
             damon: DamonFacts {
                 sysfs: self.damon.sysfs,
                 vaddr: self.damon.vaddr,
-                may: self.rights.may_write_sys(),
+                may: self.rights.may_write_damon(),
                 slots: count(self.damon.slots.len()),
                 running: count(self.damon.running().saturating_sub(self.damon.modules.len())),
                 module: !self.damon.modules.is_empty(),

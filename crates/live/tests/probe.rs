@@ -190,6 +190,16 @@ fn a_slow_node_uses_damon() {
     assert_eq!(look(&tree, &calls).damon.vaddr, Known::Yes);
     let tree = tree.without("proc/kallsyms");
     assert_eq!(look(&tree, &calls).damon.vaddr, Known::Unseen);
+    // A service may not see them (ProtectKernelTunables=), but its types.
+    let btf = "sys/kernel/btf/vmlinux";
+    let told =
+        tree.with(btf, "\u{9f}\0vfs_read\0mpol_misplaced\0damon_va_prepare_access_checks\0x\0");
+    let p = look(&told, &calls);
+    assert_eq!((p.damon.vaddr, p.hints.functions), (Known::Yes, vec!["mpol_misplaced"]));
+    let told = told.with(btf, "\u{9f}\0vfs_read\0x\0");
+    assert_eq!(look(&told, &calls).damon.vaddr, Known::No);
+    let told = told.with(btf, "types without functions\0");
+    assert_eq!(look(&told, &calls).damon.vaddr, Known::Unseen);
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn one(
     boot: usize,
 ) -> Result<(String, String)> {
     let folder = made(folder.join(format!("record.{}.{}.{boot}", kernel.name, topology.name)))?;
-    let initramfs = initramfs(base, topology, None, &folder)?;
+    let initramfs = initramfs(base, topology, &[], None, &folder)?;
     let left = guest::run(topology, kernel, image, &initramfs, boot, &[TEST.to_owned()], &folder)?;
     let what = format!("{}, {}, boot {boot}", kernel.name, topology.name);
     let Some(told) = left.told.first() else {

@@ -148,7 +148,7 @@ pub(super) fn json(found: &Findings) -> String {
         "rights": {
             "euid": r.euid, "capabilities": caps, "first_userns": r.first_userns,
             "sees_kthreads": r.sees_kthreads, "container": r.container,
-            "sys_read_only": r.sys_read_only, "seccomp": r.seccomp,
+            "sys_read_only": r.sys_read_only, "damon_read_only": r.damon_read_only, "seccomp": r.seccomp,
             "perf_event_paranoid": r.perf_event_paranoid, "kptr_restrict": r.kptr_restrict,
             "unprivileged_bpf_disabled": r.unprivileged_bpf_disabled,
             "ptrace_scope": r.ptrace_scope, "lockdown": r.lockdown,

@@ -174,7 +174,9 @@ impl Lack {
             Self::BuiltUnseen(_) => {
                 "run it as root, or install the kernel's configuration as /boot/config-RELEASE"
             }
-            Self::NotAdmin => "run it as root of the machine itself, with /sys writable",
+            Self::NotAdmin => {
+                "run it as root of the machine itself, not of a container, with /sys writable"
+            }
             Self::SlotTaken { .. } => {
                 "end the other user of DAMON (damo stop; 0 into \
                  /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds): homenode never stops one that \

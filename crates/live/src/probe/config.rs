@@ -65,11 +65,13 @@ pub(super) fn read_config(root: &Root, release: Option<&str>) -> Config {
 pub(super) const HINT_FUNCTIONS: [&str; 1] = ["mpol_misplaced"];
 /// A function that only a kernel with DAMON's virtual address spaces has.
 const VADDR_FUNCTION: &str = "damon_va_prepare_access_checks";
+/// One that every kernel has: where it is missing, names of functions are not told.
+const SURE_FUNCTION: &str = "vfs_read";
 
 /// Which of the functions that matter here the kernel has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// Whether `/proc/kallsyms` could be read and has functions.
+    /// Whether `/proc/kallsyms`, or the kernel's BTF, could be read and has functions.
     pub readable: bool,
     found: BTreeSet<&'static str>,
 }
@@ -99,6 +101,22 @@ fn function_in(line: &[u8]) -> Option<&[u8]> {
     (matches!(kind, b"T" | b"t" | b"W" | b"w") && words.next().is_none()).then_some(name)
 }
 
+/// The same from the names in the kernel's BTF, which everybody may read: a service with systemd's
+/// `ProtectKernelTunables=` sees no `kallsyms`. A name there may be that of anything; ours are
+/// functions that are called by pointer or from other files, so that none is folded into another.
+fn names_in_btf(root: &Root, out: &mut Symbols) {
+    let mut found = BTreeSet::new();
+    let mut some = false;
+    let whole = root.pieces("sys/kernel/btf/vmlinux", 0, |name| {
+        some |= name == SURE_FUNCTION.as_bytes();
+        let known = HINT_FUNCTIONS.into_iter().chain([VADDR_FUNCTION]);
+        found.extend(known.filter(|k| k.as_bytes() == name));
+    });
+    if whole && some {
+        (out.readable, out.found) = (true, found);
+    }
+}
+
 pub(super) fn read_symbols(root: &Root) -> Symbols {
     let mut out = Symbols::default();
     let mut any = false;
@@ -110,6 +128,9 @@ pub(super) fn read_symbols(root: &Root) -> Symbols {
         }
     });
     out.readable = whole && any;
+    if !out.readable {
+        names_in_btf(root, &mut out);
+    }
     out
 }
 

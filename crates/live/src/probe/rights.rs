@@ -33,6 +33,8 @@ pub struct Rights {
     pub container: Vec<String>,
     /// Whether /sys can only be read.
     pub sys_read_only: Option<bool>,
+    /// The same of DAMON's files: systemd's `ReadWritePaths=` opens a part of what is closed.
+    pub damon_read_only: Option<bool>,
     /// Whether a seccomp filter is on.
     pub seccomp: Option<bool>,
     /// `kernel.perf_event_paranoid`.
@@ -57,13 +59,15 @@ impl Rights {
     fn first(&self) -> bool {
         self.first_userns == Some(true)
     }
-    /// Whether files of /sys that belong to root may be written.
-    pub fn may_write_sys(&self) -> Known {
+    /// Whether DAMON's files, which belong to root, may be written, and numbers of processes mean there
+    /// what they mean here: the kernel looks them up in its own namespace of processes.
+    pub fn may_write_damon(&self) -> Known {
         if self.euid.is_none() {
             return Known::Unseen;
         }
         let root = self.euid == Some(0) || self.has(1);
-        Known::from_bool(self.first() && root && self.sys_read_only != Some(true))
+        let own = self.first() && self.sees_kthreads;
+        Known::from_bool(own && root && self.damon_read_only != Some(true))
     }
     /// Whether BPF programs that read kernel memory may be loaded.
     pub fn may_bpf(&self) -> Known {
@@ -89,13 +93,16 @@ fn chosen(text: &str) -> Option<String> {
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-/// Whether a mount of sysfs at /sys is read-only, from `/proc/self/mountinfo`: its sixth
-/// field has the mount's options. The last mount is on top.
-fn sys_read_only(mountinfo: &str) -> Option<bool> {
+/// Whether the mount that a path is on is read-only, from `/proc/self/mountinfo`: its fifth field is
+/// where it is, its sixth has its options. The longest that leads to the path counts, and of several
+/// in one place the last, which is on top.
+fn read_only(mountinfo: &str, path: &str) -> Option<bool> {
     let words = mountinfo.lines().map(|l| l.split_ascii_whitespace().collect::<Vec<_>>());
-    let mut at_sys = words.filter(|w| w.get(4) == Some(&"/sys"));
-    let options = at_sys.next_back()?.get(5)?.to_string();
-    Some(options.split(',').any(|o| o == "ro"))
+    let leads = |at: &str| {
+        path.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let on = words.filter(|w| w.len() > 5 && leads(w[4])).max_by_key(|w| w[4].len())?;
+    Some(on[5].split(',').any(|o| o == "ro"))
 }
 
 pub(super) fn look(root: &Root, calls: &dyn Calls) -> Rights {
@@ -104,6 +111,7 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Rights {
     let uid_map: Option<Vec<u64>> = root
         .text("proc/self/uid_map")
         .map(|t| t.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect());
+    let mounts = root.text("proc/self/mountinfo");
     let signs = [".dockerenv", "run/.containerenv", "run/systemd/container"].into_iter();
     let container = signs.filter(|name| root.has(name)).map(|name| format!("/{name}")).collect();
     Rights {
@@ -113,7 +121,8 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Rights {
         first_userns: uid_map.map(|m| m == [0, 0, u64::from(u32::MAX)]),
         sees_kthreads: root.text("proc/2/comm").as_deref() == Some("kthreadd"),
         container,
-        sys_read_only: root.text("proc/self/mountinfo").and_then(|t| sys_read_only(&t)),
+        sys_read_only: mounts.as_deref().and_then(|t| read_only(t, "/sys")),
+        damon_read_only: mounts.as_deref().and_then(|t| read_only(t, "/sys/kernel/mm/damon")),
         seccomp: field(&status, "Seccomp:").map(|v| v != "0"),
         perf_event_paranoid: kernel("perf_event_paranoid"),
         kptr_restrict: kernel("kptr_restrict"),
@@ -133,8 +142,13 @@ mod tests {
     fn mounts_and_choices_are_read() {
         let mounts = "22 27 0:21 / /proc rw - proc proc rw\n23 27 0:22 / /sys rw,relatime - x x rw\n\
                       40 23 0:22 / /sys ro,nosuid - sysfs sysfs rw\n41 23 0:2 / /sys/fs rw - a b rw\n";
-        assert_eq!(sys_read_only(mounts), Some(true));
-        assert_eq!(sys_read_only("1 2 3 / /proc rw"), None);
+        assert_eq!(read_only(mounts, "/sys"), Some(true));
+        assert_eq!(read_only("1 2 3 / /proc rw", "/sys"), None);
+        let damon = "/sys/kernel/mm/damon";
+        assert_eq!(read_only(mounts, damon), Some(true), "as /sys is");
+        let opened = format!("{mounts}42 40 0:22 /kernel/mm/damon {damon} rw - sysfs sysfs rw\n");
+        assert_eq!(read_only(&opened, damon), Some(false), "as a service has it");
+        assert_eq!(read_only(&opened, "/sys/kernel/mm/damone"), Some(true));
         assert_eq!(chosen("none [integrity] confidentiality").as_deref(), Some("integrity"));
         assert_eq!(chosen("none"), None);
     }
@@ -145,15 +159,18 @@ mod tests {
             euid: Some(0),
             capabilities: Some(u64::MAX),
             first_userns: Some(true),
+            sees_kthreads: true,
             ..Rights::default()
         };
-        assert_eq!((all.may_bpf(), all.may_write_sys()), (Known::Yes, Known::Yes));
+        assert_eq!((all.may_bpf(), all.may_write_damon()), (Known::Yes, Known::Yes));
         let inside = Rights { first_userns: Some(false), ..all.clone() };
-        assert_eq!((inside.may_bpf(), inside.may_write_sys()), (Known::No, Known::No));
+        assert_eq!((inside.may_bpf(), inside.may_write_damon()), (Known::No, Known::No));
+        let container = Rights { sees_kthreads: false, ..all.clone() };
+        assert_eq!(container.may_write_damon(), Known::No, "other numbers");
         let locked = Rights { lockdown: Some("confidentiality".into()), ..all.clone() };
-        assert_eq!((locked.may_bpf(), locked.may_write_sys()), (Known::No, Known::Yes));
+        assert_eq!((locked.may_bpf(), locked.may_write_damon()), (Known::No, Known::Yes));
         let some = Rights { euid: Some(1000), capabilities: Some(1 << 38 | 1 << 39), ..all };
-        assert_eq!((some.may_bpf(), some.may_write_sys()), (Known::Yes, Known::No));
+        assert_eq!((some.may_bpf(), some.may_write_damon()), (Known::Yes, Known::No));
         assert_eq!(some.may_look_into_others(), Known::No);
         assert_eq!(Rights::default().may_bpf(), Known::Unseen);
     }
@@ -162,7 +179,7 @@ mod tests {
         #[test]
         fn odd_texts_never_panic(text in "\\PC{0,60}|[\\[\\] a-z/,\n0-9]{0,80}") {
             let _ = chosen(&text);
-            let _ = sys_read_only(&text);
+            let _ = read_only(&text, "/sys");
         }
     }
 }

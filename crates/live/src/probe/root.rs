@@ -53,15 +53,19 @@ impl Root {
         self.text(name)?.parse().ok()
     }
     /// Calls `each` for every line of a file. Whether the file could be read.
-    pub(super) fn lines(&self, name: &str, mut each: impl FnMut(&[u8])) -> bool {
+    pub(super) fn lines(&self, name: &str, each: impl FnMut(&[u8])) -> bool {
+        self.pieces(name, b'\n', each)
+    }
+    /// Calls `each` for every piece between two bytes of a kind. Whether the file could be read.
+    pub(super) fn pieces(&self, name: &str, end: u8, mut each: impl FnMut(&[u8])) -> bool {
         let Some(file) = self.open(name) else { return false };
         let mut file = BufReader::with_capacity(1 << 16, file.take(64 << 20));
         let mut line = Vec::new();
         loop {
             line.clear();
-            match file.read_until(b'\n', &mut line) {
+            match file.read_until(end, &mut line) {
                 Ok(0) => return true,
-                Ok(_) => each(line.trim_ascii()),
+                Ok(_) => each(line.strip_suffix(&[end]).unwrap_or(&line).trim_ascii()),
                 Err(e) => {
                     self.note(name, &e);
                     return false;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::act;
 use crate::memory::{task_policy_default, task_policy_local};
 use crate::{TESTS, Test};
 
@@ -56,6 +57,14 @@ pub(crate) fn run() -> ! {
     if words.clone().any(|word| word == "homenode.shell") {
         shell();
     } else if let Some(names) = words.find_map(|word| word.strip_prefix("homenode.tests=")) {
+        if act::is_first(names) {
+            // SAFETY: this process has one thread.
+            let tests = unsafe { libc::fork() } == 0;
+            if let Some(Err(error)) = (!tests).then(act::become_systemd) {
+                eprintln!("systemd can't be the first program: {error:#}");
+                power_off();
+            }
+        }
         if let Err(error) = tests(names) {
             eprintln!("results can't be told: {error}");
         }

@@ -268,6 +268,11 @@ const TESTS: &[Test] = &[
         act::least,
     )),
     long(test(
+        "act-service",
+        "homenode.service under systemd: ready, moves, its watchdog, a crash, an end; all is put back",
+        act::service,
+    )),
+    long(test(
         "act-full",
         "S1: hot sets come up to a full node, one after the other; nobody reclaims, hardly a page goes twice",
         act::full,
