@@ -39,6 +39,8 @@ const COLUMNS: &[&str] = &[
     "hemem",
     "colloid",
     "arms",
+    "memtis",
+    "hybridtier",
     "homenode:damon",
     "homenode:pmu",
 ];

@@ -28,6 +28,9 @@ mod arms;
 mod chunks;
 mod colloid;
 mod hemem;
+mod hybridtier;
+mod memtis;
+mod pages;
 mod tpp;
 
 /// A name that a column can have: a row of the table of contenders.
@@ -146,6 +149,16 @@ const BUILT_IN: &[Candidate] = &[
         placement: Placement::Policy { sees: &[Source::Pmu], make: arms::make },
         ..Candidate::kernel("arms", "arms", &[])
     },
+    Candidate {
+        about: "MEMTIS as published: base pages up from the heat at which as much as fits is hot",
+        placement: Placement::Policy { sees: &[Source::Pmu], make: memtis::make },
+        ..Candidate::kernel("memtis", "memtis", &[])
+    },
+    Candidate {
+        about: "HybridTier as published: base pages up that are sampled often, or often lately",
+        placement: Placement::Policy { sees: &[Source::Pmu], make: hybridtier::make },
+        ..Candidate::kernel("hybridtier", "hybridtier", &[])
+    },
 ];
 
 fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
@@ -158,7 +171,7 @@ fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Po
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
 (or 1, 2, 3: numa_balancing, with demotion in 2 and 3), interleave (weighted by bandwidth), scenario \
 (its own knobs), homenode (its engine, paying for itself), tpp (TPP as published, in the \
-kernel's place), hemem, colloid and arms (as published, by samples). Behind a name @VERSION is another \
+kernel's place), hemem, colloid, arms, memtis and hybridtier (as published, by samples). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
 knob or a choice of the model (mode2+scan_size_mb=512)";
 

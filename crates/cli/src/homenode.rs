@@ -3,13 +3,12 @@
 
 use crate::contender::{Contender, Drives};
 use anyhow::{Result, anyhow, bail};
-use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::order::Reason;
 use homenode_core::policy::{Ledger, Policy};
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
-use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, Spent};
+use homenode_sim::{Setup, Simulation};
 
 /// A simulation with or without a policy that drives it.
 pub(crate) enum Runner {
@@ -34,16 +33,13 @@ impl Own {
 }
 
 impl Runner {
-    pub(crate) fn new(
-        sim: Simulation,
-        contender: &Contender,
-        version: KernelVersion,
-    ) -> Result<Self> {
+    pub(crate) fn new(sim: Simulation, contender: &Contender, setup: &Setup) -> Result<Self> {
         let Some(Drives { source, make, .. }) = contender.drives else {
             return Ok(Self::Alone(Box::new(sim)));
         };
         let mut machine = SimMachine::new(sim, source)?;
-        let policy = make(machine.topology(), version, machine.caps());
+        let mut policy = make(machine.topology(), setup.version, machine.caps());
+        policy.stands_for(setup.scale);
         if policy.needs_load() {
             machine.tell_load();
         }

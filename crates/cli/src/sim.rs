@@ -357,7 +357,7 @@ fn one(
     let scenario = contender.scenario(scenario);
     let mut sim = Simulation::new(machine, &scenario, setup)?;
     let watcher = trace.map(|path| (path, Watcher::on(&mut sim, machine)));
-    let mut runner = Runner::new(sim, contender, setup.version)?;
+    let mut runner = Runner::new(sim, contender, setup)?;
     runner.run()?;
     let sim = runner.ended()?;
     if let Some((path, watcher)) = watcher {

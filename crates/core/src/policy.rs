@@ -29,6 +29,7 @@ pub(crate) mod span;
 
 pub use ledger::{Ledger, Moved, Stretch, Tally, Verdict, Why};
 
+use crate::scale::Scale;
 use crate::units::Picos;
 use order::Order;
 use seen::Seen;
@@ -55,6 +56,19 @@ pub trait Policy {
     /// would tell it ([`seen::Seen::Node`]). No live source does yet.
     fn needs_load(&self) -> bool {
         false
+    }
+
+    /// What the machine stands for, told once before the first [`Self::handle`]: amounts that belong
+    /// to a large machine's memory may be taken as a part of it. Who has none leaves it.
+    fn stands_for(&mut self, scale: Scale) {
+        let _ = scale;
+    }
+
+    /// One in how many accesses it wants sampled, asked after each [`Self::handle`]; `None`: as the
+    /// source does by itself. No live source changes it yet, and [`seen::Seen::Sample`] says what
+    /// each sample stood for.
+    fn period(&self) -> Option<u64> {
+        None
     }
 
     /// What was ordered, done and decided so far, for tables. [`Ledger::hand_out`] and

@@ -44,6 +44,9 @@ pub fn drive(
         if !refused.is_empty() {
             policy.handle(now, &refused);
         }
+        if let Some(period) = policy.period() {
+            machine.sample_every(period);
+        }
     }
     Ok(())
 }

@@ -169,6 +169,10 @@ pub trait Machine {
     /// # Errors
     /// [`KnobError`], with nothing changed.
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError>;
+    /// Samples one in `period` accesses from now on, where it can.
+    fn sample_every(&mut self, period: u64) {
+        let _ = period;
+    }
 }
 
 /// A machine around another one, which it looks at or spoils: what it leaves alone goes
@@ -214,6 +218,9 @@ impl<A: Around> Machine for A {
     }
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
         self.inside_mut().knob(op)
+    }
+    fn sample_every(&mut self, period: u64) {
+        self.inside_mut().sample_every(period);
     }
 }
 

@@ -260,6 +260,11 @@ impl Machine for SimMachine {
         self.sim.wake(task, By::Outside);
         Ok(())
     }
+    fn sample_every(&mut self, period: u64) {
+        if let Some(pmu) = &mut self.sim.pmu {
+            pmu.sample_every(period);
+        }
+    }
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
         let knob = match op {
             KnobOp::Read(knob) => knob,

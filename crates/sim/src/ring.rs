@@ -84,10 +84,12 @@ pub(crate) struct SampleSeen {
     pub(crate) vpn: u64,
     /// Node of the CPU.
     pub(crate) from: NodeId,
+    /// For how many accesses it stands.
+    pub(crate) period: u64,
 }
 
 /// One in so many accesses of a CPU. A prime, so that no loop of the usual lengths
-/// shows the same pages again and again.
+/// shows the same pages again and again. Where no policy asks for another.
 pub(crate) const PERIOD: u64 = 10_007;
 
 /// The performance-monitoring unit: on each CPU a counter of accesses that the
@@ -99,6 +101,8 @@ pub(crate) const PERIOD: u64 = 10_007;
 pub(crate) struct Pmu {
     pub(crate) watched: BTreeSet<usize>,
     pub(crate) ring: Ring<SampleSeen>,
+    /// One in so many accesses; at least 1.
+    period: u64,
     /// Per place of a CPU: accesses until the next sample; at least 1.
     left: Vec<u64>,
     each: u64,
@@ -111,11 +115,20 @@ impl Pmu {
     pub(crate) fn new(cpus: usize, each: u64) -> Self {
         let ring = Ring::new(RING);
         let left = vec![PERIOD; cpus];
-        Self { watched: BTreeSet::new(), ring, left, each, spent: 0, for_kernel: None }
+        let watched = BTreeSet::new();
+        Self { watched, ring, period: PERIOD, left, each, spent: 0, for_kernel: None }
     }
     /// Of rules inside the kernel, for which all programs are sampled.
     pub(crate) fn of_kernel(cpus: usize, each: u64) -> Self {
         Self { for_kernel: Some(Vec::new()), ..Self::new(cpus, each) }
+    }
+    /// Samples one in so many from now on.
+    pub(crate) fn sample_every(&mut self, period: u64) {
+        let period = period.max(1);
+        if period != self.period {
+            self.period = period;
+            self.left.iter_mut().for_each(|left| *left = (*left).min(period));
+        }
     }
     /// What rules inside the kernel have not been told yet.
     pub(crate) fn take_for_kernel(&mut self) -> Vec<SampleSeen> {
@@ -156,7 +169,7 @@ impl Pmu {
         let mut at = self.left[cpu];
         let mut cost = 0;
         while at <= n {
-            let seen = SampleSeen { space, vpn: vpn(at - 1), from };
+            let seen = SampleSeen { space, vpn: vpn(at - 1), from, period: self.period };
             if watched {
                 self.ring.put(seen);
             }
@@ -164,7 +177,7 @@ impl Pmu {
                 samples.push(seen);
             }
             cost += self.each;
-            at += PERIOD;
+            at += self.period;
         }
         self.left[cpu] = at - n;
         self.spent += cost;
@@ -207,6 +220,11 @@ mod tests {
         assert_eq!(p.ring.drain().0.len(), 2);
         p.accesses((0, NodeId(0)), 4, 9, 5 * PERIOD);
         assert_eq!(p.ring.drain().0, [], "nobody watches this one");
+        // A shorter period counts at once, and each sample says what it stands for.
+        p.sample_every(100);
+        p.accesses((0, NodeId(0)), 3, 9, 1000);
+        let seen = p.ring.drain().0;
+        assert_eq!((seen.len(), seen[0].period), (10, 100));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Job<'_> {
         let pages: u64 = maps.map(|m| m.size.0.div_ceil(PAGE_SIZE)).sum();
         let group = if pages <= SMALL { 0 } else { GROUP };
         sim.keep_score(Score::new(Picos((takes / SLICES).max(1)), group, self.is_first));
-        let mut runner = Runner::new(sim, self.contender, setup.version)?;
+        let mut runner = Runner::new(sim, self.contender, &setup)?;
         runner.run()?;
         let sim = runner.ended()?;
         for p in sim.processes() {

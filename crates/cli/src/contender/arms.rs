@@ -127,7 +127,7 @@ impl Arms {
         let mut order: Vec<(f64, Key)> =
             self.chunks.all.iter().map(|(k, c)| (c.own.score, *k)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let fits = (self.chunks.room / CHUNK) as usize;
+        let fits = (self.chunks.tiers.room / CHUNK) as usize;
         let top: BTreeSet<Key> = order.iter().take(fits).map(|o| o.1).collect();
         for (key, chunk) in &mut self.chunks.all {
             chunk.own.hot = if top.contains(key) { chunk.own.hot + 1 } else { 0 };
@@ -148,7 +148,7 @@ impl Arms {
         let mut cold =
             order.iter().rev().map(|o| o.1).filter(|k| is(k, true)).collect::<Vec<_>>().into_iter();
         let both = self.costs[0] + self.costs[1];
-        let [fast, slow] = self.chunks.latency;
+        let [fast, slow] = self.chunks.tiers.latency;
         let gain = slow.saturating_sub(fast).0 as f64;
         let mut left = (INTERVAL.0 as f64 / both.max(1.0)) as u64;
         for up in rising {

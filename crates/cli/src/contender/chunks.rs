@@ -69,20 +69,47 @@ pub(super) struct Landed {
     pub(super) moved: Pages,
 }
 
-/// What a policy of chunks knows and has ordered.
-pub(super) struct Chunks<T> {
+/// The two nodes between which these policies move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiers {
     pub(super) fast: NodeId,
     pub(super) slow: NodeId,
     /// Pages of the fast node.
     pub(super) room: u64,
+    /// Unloaded latencies of both.
+    pub(super) latency: [Picos; 2],
+}
+
+impl Tiers {
+    /// The first node with CPUs, and the first without. Where every node has CPUs there is nothing
+    /// to move between: both are the same.
+    pub(super) fn of(machine: &Hardware) -> Self {
+        let has_cpus = |id: NodeId| machine.cpus_of(id).next().is_some();
+        let (fast, slow): (Vec<NodeId>, Vec<NodeId>) =
+            machine.nodes.iter().map(|node| node.id).partition(|&id| has_cpus(id));
+        let fast = fast.first().copied().unwrap_or(NodeId(0));
+        let slow = slow.first().copied().unwrap_or(fast);
+        let latency =
+            |to| machine.link(fast, to).map_or(Picos::ZERO, |l| Picos(l.read_latency.value));
+        let node = machine.nodes.iter().find(|n| n.id == fast);
+        let room = node.map_or(0, |n| n.managed().0);
+        Self { fast, slow, room, latency: [latency(fast), latency(slow)] }
+    }
+    /// From which node to which a move goes.
+    pub(super) fn way(&self, up: bool) -> (NodeId, NodeId) {
+        if up { (self.slow, self.fast) } else { (self.fast, self.slow) }
+    }
+}
+
+/// What a policy of chunks knows and has ordered.
+pub(super) struct Chunks<T> {
+    pub(super) tiers: Tiers,
     /// Free pages of the fast node above its high mark, as they were last told, without those that
     /// orders on their way take.
     pub(super) free: i64,
     /// Latencies of the fast and the slow tier over their unloaded ones, in thousandths, where
     /// that is told.
     pub(super) loads: [Option<u32>; 2],
-    /// Unloaded latencies.
-    pub(super) latency: [Picos; 2],
     pub(super) all: BTreeMap<Key, Chunk<T>>,
     processes: BTreeMap<Who, Process>,
     orders: VecDeque<Order>,
@@ -95,22 +122,10 @@ pub(super) struct Chunks<T> {
 
 impl<T: Default> Chunks<T> {
     pub(super) fn new(machine: &Hardware) -> Self {
-        let has_cpus = |id: NodeId| machine.cpus_of(id).next().is_some();
-        let (fast, slow): (Vec<NodeId>, Vec<NodeId>) =
-            machine.nodes.iter().map(|node| node.id).partition(|&id| has_cpus(id));
-        let fast = fast.first().copied().unwrap_or(NodeId(0));
-        // Where every node has CPUs there is nothing to move between.
-        let slow = slow.first().copied().unwrap_or(fast);
-        let latency =
-            |to| machine.link(fast, to).map_or(Picos::ZERO, |l| Picos(l.read_latency.value));
-        let node = machine.nodes.iter().find(|n| n.id == fast);
         Self {
-            fast,
-            slow,
-            room: node.map_or(0, |n| n.managed().0),
+            tiers: Tiers::of(machine),
             free: 0,
             loads: [None; 2],
-            latency: [latency(fast), latency(slow)],
             all: BTreeMap::new(),
             processes: BTreeMap::new(),
             orders: VecDeque::new(),
@@ -126,10 +141,6 @@ impl<T: Default> Chunks<T> {
         self.open.insert(id, (why, moves));
         self.orders.push_back(Order { id, act, expect: Benefit::default(), why });
     }
-    /// From which node to which a move goes.
-    fn way(&self, up: bool) -> (NodeId, NodeId) {
-        if up { (self.slow, self.fast) } else { (self.fast, self.slow) }
-    }
     /// Moves that have not reported.
     pub(super) fn moving(&self) -> usize {
         self.moving
@@ -137,7 +148,7 @@ impl<T: Default> Chunks<T> {
     /// Orders a chunk up, or down.
     pub(super) fn shift(&mut self, key: Key, up: bool) {
         let Some(chunk) = self.all.get_mut(&key) else { return };
-        if chunk.on_its_way || self.fast == self.slow {
+        if chunk.on_its_way || self.tiers.fast == self.tiers.slow {
             return;
         }
         chunk.on_its_way = true;
@@ -145,7 +156,7 @@ impl<T: Default> Chunks<T> {
         self.moving += 1;
         let (who, at) = key;
         let spans = vec![Span { start: at * CHUNK, end: (at + 1) * CHUNK }];
-        let (from, to) = self.way(up);
+        let (from, to) = self.tiers.way(up);
         let why = if up { Reason::Hot } else { Reason::MakeRoom };
         self.order(Act::Move { who, spans, from, to }, why, Some((key, up)));
     }
@@ -178,7 +189,7 @@ impl<T: Default> Chunks<T> {
                     sampled(key, self.all.entry(key).or_default(), *period);
                 }
                 Seen::Resident { who, span, on, pages } => {
-                    let tier = usize::from(*on != self.fast);
+                    let tier = usize::from(*on != self.tiers.fast);
                     let key = (*who, span.start / CHUNK);
                     if told.replace(key) != Some(key) {
                         if let Some(chunk) = self.all.get_mut(&key) {
@@ -190,7 +201,7 @@ impl<T: Default> Chunks<T> {
                     }
                 }
                 Seen::Node { node, zones, load, .. } => {
-                    if *node == self.fast {
+                    if *node == self.tiers.fast {
                         let free = zones.iter().map(|z| z.free.0 as i64 - z.marks.high.0 as i64);
                         self.free = free.sum();
                         let coming =
@@ -199,11 +210,11 @@ impl<T: Default> Chunks<T> {
                             coming.filter_map(|(key, _)| Some(self.all.get(&key)?.pages[1]));
                         self.free -= coming.sum::<u64>() as i64;
                     }
-                    self.loads[usize::from(*node != self.fast)] = *load;
+                    self.loads[usize::from(*node != self.tiers.fast)] = *load;
                 }
                 Seen::Done { order, tried, moved, fails, took } => {
                     let Some((why, moves)) = self.open.remove(order) else { continue };
-                    let between = moves.map(|(_, up)| self.way(up));
+                    let between = moves.map(|(_, up)| self.tiers.way(up));
                     self.ledger.report(why, between, *tried, *moved, fails, *took);
                     let Some((key, up)) = moves else {
                         self.processes.values_mut().for_each(|p| p.looking = false);

@@ -86,7 +86,7 @@ impl Colloid {
     fn quantum(&mut self, took: Picos) {
         let share = |t: usize| f64::from(self.chunks.loads[t].unwrap_or(1000)) / 1000.0;
         for t in 0..2 {
-            let latency = self.chunks.latency[t].0 as f64 * share(t);
+            let latency = self.chunks.tiers.latency[t].0 as f64 * share(t);
             let blend = |mean: f64, now: f64| mean + (now - mean) * WEIGHT;
             let first = self.latency[t] == 0.0;
             self.latency[t] = if first { latency } else { blend(self.latency[t], latency) };

@@ -86,7 +86,7 @@ pub(crate) fn play(
 ) -> Result<Played> {
     let name = loaded.header.command.first().map_or("program", String::as_str);
     let sim = Simulation::replay(machine, setup, &loaded.recording, name, charge)?;
-    let mut runner = Runner::new(sim, contender, setup.version)?;
+    let mut runner = Runner::new(sim, contender, setup)?;
     let free = |sim: &Simulation| sim.free().iter().sum::<u64>();
     let at_boot = free(runner.sim());
     let look = if look == 0 { LOOK } else { look };

@@ -1,7 +1,7 @@
 //! Samples of the performance-monitoring unit. Source: specs/sources.md.
 
 use super::{HeatSource, Watched, tell_lost};
-use crate::ring::{PERIOD, Pmu};
+use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use homenode_core::costs::Cost;
 use homenode_core::policy::seen::Seen;
@@ -32,7 +32,7 @@ impl HeatSource for PmuSamples {
         tell_lost(lost, out);
         for s in &samples {
             let Some(&who) = watched.get(&s.space) else { continue };
-            out.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: PERIOD });
+            out.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: s.period });
         }
         sim.kernel.prices[Cost::EventRead] * samples.len() as u64
     }

@@ -248,7 +248,7 @@ impl experiment::Bench for Bench {
     fn run(&self, p: &Point) -> Result<Scored> {
         let (machine, scenario, setup) = self.prepare(p)?;
         let sim = Simulation::new(&machine, &scenario, &setup)?;
-        let mut runner = Runner::new(sim, &self.contenders[&p.kernel], setup.version)?;
+        let mut runner = Runner::new(sim, &self.contenders[&p.kernel], &setup)?;
         let (main, run_time) = main_part(&scenario);
         // Windows of the main part, which begins once the warm-up is over.
         let step = (run_time / WINDOWS as u64).max(1);
