@@ -13,7 +13,7 @@ mod cell;
 mod kept;
 mod workloads;
 
-use crate::contender::{self, Contender, Contenders};
+use crate::contender::{self, Contender, Contenders, Knowledge};
 use crate::knobs::{self, Setting};
 use crate::output;
 use crate::parallel;
@@ -50,7 +50,7 @@ const QUICK_WORKLOADS: &[&str] = &["gauss", "zipf", "hot-spot", "uniform"];
 const QUICK_SEEDS: usize = 2;
 const QUICK_TIME: Picos = Picos::from_secs(10);
 /// Seeds after which a workload may end, where its intervals are narrow.
-const LEAST_SEEDS: usize = 3;
+const LEAST_SEEDS: usize = 2;
 
 /// Compare placement policies over workloads, and with the best that could be done.
 ///
@@ -76,12 +76,16 @@ pub(crate) struct Args {
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP_SIM)]
     set: Vec<Setting>,
     /// Runs of each, with the seeds 1 and on [default: 10, with --quick 2]. A workload ends after
-    /// three if each speed is known to a hundredth
+    /// two if each speed is known to a hundredth
     #[arg(long, value_name = "N")]
     seeds: Option<NonZeroUsize>,
     /// Virtual time after which a run ends, if its scenario does not end before
     #[arg(long, value_name = "TIME", value_parser = homenode_config::parse_time)]
     time: Option<Picos>,
+    /// How right contenders are about the machine: exact, or by how much each figure that they are told
+    /// may be off, by a factor of its own that follows from the seed
+    #[arg(long, value_name = "exact|PERCENT", default_value = "30%", value_parser = Knowledge::parse)]
+    knowledge: Knowledge,
     /// Four workloads, five contenders, two seeds, 10 s
     #[arg(long)]
     quick: bool,
@@ -153,7 +157,14 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             .map(|(f, c)| {
                 let field = &fields[f];
                 let (contender, setup) = &field.contenders[c];
-                Job { workload: &field.workload, contender, setup, seed, is_first: c == 0 }
+                Job {
+                    workload: &field.workload,
+                    contender,
+                    setup,
+                    seed,
+                    knowledge: args.knowledge,
+                    is_first: c == 0,
+                }
             })
             .collect();
         let done =
@@ -178,7 +189,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         }
     }
     drop(progress);
-    let notes = notes(&columns, &fields);
+    let mut notes = notes(&columns, &fields);
+    let knows = columns.iter().any(|c| c.drives.is_some() || c.interleaves);
+    notes.extend(args.knowledge.note().filter(|_| knows));
     let workloads = fields.into_iter().map(|field| field.told).collect();
     let mut table = CompareTable { workloads, notes };
     if reused > 0 {

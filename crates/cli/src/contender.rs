@@ -21,6 +21,7 @@ use homenode_core::topology::Hardware;
 use homenode_machine::Caps;
 use homenode_sim::Setup;
 use homenode_sim::machine::knobs_for;
+pub(crate) use knowledge::Knowledge;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -29,6 +30,7 @@ mod chunks;
 mod colloid;
 mod hemem;
 mod hybridtier;
+mod knowledge;
 mod memtis;
 mod pages;
 mod tpp;
@@ -423,7 +425,15 @@ fn about_policy(who: &str, source: Source) -> Vec<String> {
     let second = if who == "homenode" {
         format!("{}; its {counted}", budgets(&Settings::default()))
     } else {
-        format!("{who} is no part of homenode; its {counted}")
+        // Two choose how often they sample.
+        let period = match who {
+            "memtis" => {
+                " and samples one in 199 accesses, fewer where reading takes more than 3.5 % of a CPU"
+            }
+            "hybridtier" => " and samples 100001 accesses a second of a CPU",
+            _ => "",
+        };
+        format!("{who} is no part of homenode{period}; its {counted}")
     };
     // Nobody but homenode says of itself what it sees; all see the same.
     vec![source.sheet().simulated.replace("homenode", who), second]

@@ -1,7 +1,7 @@
 //! Columns in which a policy drives in place of the kernel's balancing: their runs, and
 //! what captions say of them.
 
-use crate::contender::{Contender, Drives};
+use crate::contender::{Contender, Drives, Knowledge};
 use anyhow::{Result, anyhow, bail};
 use homenode_core::policy::order::Reason;
 use homenode_core::policy::{Ledger, Policy};
@@ -34,14 +34,24 @@ impl Own {
 
 impl Runner {
     pub(crate) fn new(sim: Simulation, contender: &Contender, setup: &Setup) -> Result<Self> {
+        Self::knowing(sim, contender, setup, Knowledge::Exact)
+    }
+    /// The same with a policy that knows the machine no better than that.
+    pub(crate) fn knowing(
+        sim: Simulation,
+        contender: &Contender,
+        setup: &Setup,
+        knowledge: Knowledge,
+    ) -> Result<Self> {
         let Some(Drives { source, make, .. }) = contender.drives else {
             return Ok(Self::Alone(Box::new(sim)));
         };
         let mut machine = SimMachine::new(sim, source)?;
-        let mut policy = make(machine.topology(), setup.version, machine.caps());
+        let told = knowledge.told(machine.topology(), setup.seed);
+        let mut policy = make(&told, setup.version, machine.caps());
         policy.stands_for(setup.scale);
         if policy.needs_load() {
-            machine.tell_load();
+            machine.tell_load(|node| knowledge.load(node, setup.seed));
         }
         Ok(Self::With(Box::new((machine, policy))))
     }

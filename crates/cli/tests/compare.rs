@@ -93,6 +93,16 @@ fn contenders_stand_side_by_side_and_finished_runs_are_kept() {
     let kept = fs::read_to_string(folder.join("runs.jsonl")).expect("kept");
     assert_eq!(kept.lines().count(), 7, "five, the broken one, and that one anew");
 
+    // What it knows of the machine concerns who drives: the kernel's own runs are those that were.
+    let exact = format!("{line} --knowledge exact");
+    let exact = json(&run(&folder, &exact));
+    let rows = |all: &Value, column: usize| all["workloads"][0]["contenders"][column].clone();
+    assert_eq!(rows(&exact, 1), rows(&first, 1));
+    let kept = fs::read_to_string(folder.join("runs.jsonl")).expect("kept");
+    assert_eq!(kept.lines().count(), 9, "two more of arms");
+    let says = |all: &Value| all["notes"].to_string().contains("off by up to 30 % either way");
+    assert!(says(&first) && !says(&exact));
+
     // Another setting is another run; the text form has bars.
     let out = run(&folder, "short.toml --columns off --seeds 1 --time 2s");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -112,6 +122,7 @@ fn what_cannot_be_compared_is_told() {
         ("zpif", "there is no workload \"zpif\"; did you mean \"zipf\"?"),
         ("short.toml --columns of", "there is no contender \"of\"; did you mean \"off\"?"),
         ("short.toml --time 0s", "--time 0s: nothing would run"),
+        ("short.toml --knowledge 95%", "write exact, or by how much"),
         ("short.toml short.toml", "two workloads are called short"),
         ("flat.toml", "the machine \"small\" has one tier"),
         ("short.toml --columns off --seeds 1 --time 30ms", "give it more --time"),

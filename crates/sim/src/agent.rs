@@ -45,7 +45,7 @@ impl Agent {
             known: BTreeMap::new(),
             read_at: None,
             watched: BTreeMap::new(),
-            tells_load: false,
+            tells_load: None,
             cpus: sim.several_have_cpus().then(CpuLook::default),
             held: Vec::new(),
         }));

@@ -96,8 +96,12 @@ impl SimMachine {
     }
     /// Tells from now on how much nodes are loaded, as counters of memory controllers would: for
     /// policies that are built on them. Reading them costs nothing.
-    pub fn tell_load(&mut self) {
-        self.agent().tells_load = true;
+    ///
+    /// * `share` – of what load adds to a node's latency so much is told, in thousandths: counters may
+    ///   be off.
+    pub fn tell_load(&mut self, share: impl Fn(NodeId) -> u32) {
+        let shares = self.sim.machine.nodes.iter().map(|node| share(node.id)).collect();
+        self.agent().tells_load = Some(shares);
     }
     /// What is simulated.
     pub fn simulation(&self) -> &Simulation {

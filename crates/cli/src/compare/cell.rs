@@ -1,7 +1,7 @@
 //! One run: a workload under a contender with a seed, and what is told of it.
 
 use super::workloads::Workload;
-use crate::contender::Contender;
+use crate::contender::{Contender, Knowledge};
 use crate::homenode::Runner;
 use anyhow::{Result, anyhow, bail};
 use homenode_core::optimum::Case;
@@ -23,6 +23,7 @@ pub(super) struct Job<'a> {
     pub(super) contender: &'a Contender,
     pub(super) setup: &'a Setup,
     pub(super) seed: u64,
+    pub(super) knowledge: Knowledge,
     /// Whether the optimum is looked for with this one's accesses.
     pub(super) is_first: bool,
 }
@@ -34,8 +35,11 @@ impl Job<'_> {
     pub(super) fn key(&self, program: u64) -> String {
         let Workload { scenario, machine } = self.workload;
         let Setup { version, knobs, model, duration, ksm, .. } = self.setup;
+        // The kernel's own knows none of it.
+        let knows = self.contender.drives.is_some() || self.contender.interleaves;
+        let knowledge = knows.then_some(self.knowledge);
         let text = format!(
-            "{program:x} {scenario:?} {machine:?} {} {version:?} {knobs:?} {model:?} {duration:?} {ksm:?} {} {}",
+            "{program:x} {scenario:?} {machine:?} {} {version:?} {knobs:?} {model:?} {duration:?} {ksm:?} {} {} {knowledge:?}",
             self.contender.name, self.seed, self.is_first
         );
         format!("{:032x}", XxHash3_128::oneshot(text.as_bytes()))
@@ -43,14 +47,16 @@ impl Job<'_> {
     pub(super) fn run(&self) -> Result<CompareCell> {
         let Workload { scenario, machine } = self.workload;
         let setup = Setup { seed: self.seed, ..self.setup.clone() };
-        let told = self.contender.scenario(scenario);
+        // Weights of interleaving follow from bandwidths as they are known.
+        let contender = self.contender.clone().on(&self.knowledge.told(machine, self.seed))?;
+        let told = contender.scenario(scenario);
         let mut sim = Simulation::new(machine, &told, &setup)?;
         let takes = self.workload.takes().0.min(setup.duration.unwrap_or(u64::MAX));
         let maps = scenario.processes.iter().flat_map(|p| p.maps.iter());
         let pages: u64 = maps.map(|m| m.size.0.div_ceil(PAGE_SIZE)).sum();
         let group = if pages <= SMALL { 0 } else { GROUP };
         sim.keep_score(Score::new(Picos((takes / SLICES).max(1)), group, self.is_first));
-        let mut runner = Runner::new(sim, self.contender, &setup)?;
+        let mut runner = Runner::knowing(sim, &contender, &setup, self.knowledge)?;
         runner.run()?;
         let sim = runner.ended()?;
         for p in sim.processes() {

@@ -89,7 +89,11 @@ impl Agent {
         for (place, node) in sim.machine.nodes.iter().enumerate() {
             cost += self.prices[Cost::ZoneinfoRead];
             let zones = sim.zones_seen(place);
-            let load = self.tells_load.then(|| sim.kernel.loads[place].permille());
+            let load = self.tells_load.as_ref().map(|shares| {
+                let added = u64::from(sim.kernel.loads[place].permille().saturating_sub(1000));
+                let told = 1000 + added * u64::from(shares[place]) / 1000;
+                u32::try_from(told).unwrap_or(u32::MAX)
+            });
             let idle = self.cpus.as_ref().and_then(|c| c.idle.get(place).copied().flatten());
             seen.push(Seen::Node { node: node.id, zones, load, idle });
         }

@@ -117,8 +117,8 @@ pub(crate) struct Agent {
     /// When processes were read last.
     pub(crate) read_at: Option<u64>,
     pub(crate) watched: BTreeMap<usize, Who>,
-    /// It tells how much nodes are loaded.
-    pub(crate) tells_load: bool,
+    /// It tells how much nodes are loaded: of what load adds, by node, so many thousandths.
+    pub(crate) tells_load: Option<Vec<u32>>,
     /// Several nodes have CPUs, so that it tells how many of these are idle.
     pub(crate) cpus: Option<CpuLook>,
     pub(crate) held: Vec<Held>,
