@@ -35,10 +35,19 @@ shipped!(
     "gups",
     "two-programs",
     "uniform",
+    "antagonist-0",
+    "antagonist-1",
+    "antagonist-2",
+    "antagonist-3",
+    "huge-skew",
+    "priorities",
 );
 
-/// The machine of all of them.
-const MACHINE: &str = include_str!("../../../../machines/middle-cxl.toml");
+/// The machines of all of them, as their scenarios name them.
+const MACHINES: &[(&str, &str)] = &[
+    ("../../machines/middle-cxl.toml", include_str!("../../../../machines/middle-cxl.toml")),
+    ("../../machines/narrow-cxl.toml", include_str!("../../../../machines/narrow-cxl.toml")),
+];
 
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().map(|&(name, _)| name)
@@ -56,7 +65,11 @@ impl Workload {
         if let Some((_, text)) = SHIPPED.iter().find(|(own, _)| *own == name) {
             let path = format!("scenarios/compare/{name}.toml");
             let file = homenode_config::parse_scenario(&path, text)?;
-            let machine = homenode_config::parse_machine("machines/middle-cxl.toml", MACHINE)?;
+            let machine = &file.scenario.machine;
+            let Some((_, text)) = MACHINES.iter().find(|(path, _)| path == machine) else {
+                bail!("{path}: its machine {machine} does not come with the command");
+            };
+            let machine = homenode_config::parse_machine(machine.trim_start_matches("../"), text)?;
             file.check_on_its_own(&machine)?;
             return Ok(Self { scenario: file.scenario, machine });
         }
@@ -97,7 +110,6 @@ mod tests {
         for name in names() {
             let w = Workload::read(name).unwrap_or_else(|e| panic!("{e:#}"));
             assert_eq!(w.scenario.name, name);
-            assert_eq!(w.scenario.machine, "../../machines/middle-cxl.toml");
             assert!(w.has_two_tiers(w.scenario.kernel));
             assert!(HELP.contains(name), "{name}");
             assert!(w.takes() >= Picos::from_secs(60), "{name}");

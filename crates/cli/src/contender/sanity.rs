@@ -173,3 +173,24 @@ fn hybridtier_is_ahead_of_tpp_where_little_memory_is_fast_and_of_the_kernel_wher
     assert!(cheap > mode2, "{cheap} after {mode2}");
     assert!(cheap > 1.05 * dear, "the rate has its price: {dear} and {cheap}");
 }
+
+/// The figure of its authors, by the workloads that come with the command: alone it gains nothing over
+/// HeMem, beside streams that ask for three times what the fast node has it is ahead.
+///
+/// Source: specs/compare.md#colloid.
+#[test]
+fn colloid_is_ahead_of_hemem_beside_antagonists_and_level_without() {
+    let machine = include_str!("../../../../machines/narrow-cxl.toml");
+    let machine = homenode_config::parse_machine("narrow-cxl.toml", machine).expect("a machine");
+    let ratio = |text: &str| {
+        let text = text.replace("60s", "5s");
+        let (hemem, _) = run(&text, &machine, &column("hemem"));
+        let (colloid, _) = run(&text, &machine, &column("colloid"));
+        colloid / hemem
+    };
+    let alone = ratio(include_str!("../../../../scenarios/compare/antagonist-0.toml"));
+    assert!((0.9..1.1).contains(&alone), "{alone}");
+    let beside = ratio(include_str!("../../../../scenarios/compare/antagonist-3.toml"));
+    assert!(beside > 1.05, "{beside}");
+    assert!(beside > alone, "{beside} after {alone}");
+}
