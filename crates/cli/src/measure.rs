@@ -4,16 +4,19 @@ use crate::output;
 use crate::progress::Progress;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost, Shown, Unit};
+use homenode_core::curve::Point;
 use homenode_core::topology::Hardware;
+use homenode_core::units::Bytes;
 use homenode_measure::constants::{self, Options};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Measure this machine's constants and write them as a machine TOML.
 ///
 /// Reads the topology from sysfs and measures latencies and bandwidths of every node,
-/// caches, TLB, memory parallelism, page faults, copying, scanning and moving pages, in
-/// about half a minute. Every constant has its unit, method and spread, and is one of
+/// caches, TLB, memory parallelism, page faults, copying, scanning and moving pages, and what
+/// an access takes by footprint, in less than a minute. Every constant has its unit, method and spread, and is one of
 /// measured, quoted and assumed. Needs no privilege; root also gets the time that
 /// moving a page takes on a machine of one node. The machine should be idle meanwhile.
 #[derive(clap::Args)]
@@ -89,6 +92,35 @@ fn to_text(m: &Hardware) -> String {
             c.origin.name()
         ));
     }
+    out.push_str(&curves_text(m));
+    out
+}
+
+/// What an access takes by footprint: the median, and the tenth to the ninetieth percentile.
+fn curves_text(m: &Hardware) -> String {
+    if m.curves.is_empty() {
+        return String::new();
+    }
+    let mut out = "\nns an access, by footprint (10 to 90 % of the rounds)\n           ".to_owned();
+    for c in &m.curves {
+        out.push_str(&format!("  {:<26}", c.walk.name()));
+    }
+    let sizes: BTreeSet<Bytes> = m.curves.iter().flat_map(|c| &c.points).map(|p| p.size).collect();
+    for size in sizes {
+        out.truncate(out.trim_end().len());
+        out.push_str(&format!("\n{:>11}", crate::nodes::size(size)));
+        for c in &m.curves {
+            let point = c.points.iter().find(|p| p.size == size);
+            let told = point.map_or(String::new(), |p| {
+                let [low, time, high] =
+                    [p.low, p.time, p.high].map(|t| Shown(t, Unit::Nanoseconds));
+                format!("{time} ({low} to {high})")
+            });
+            out.push_str(&format!("  {told:<26}"));
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
     out
 }
 
@@ -107,11 +139,28 @@ fn to_json(args: &Args, m: &Hardware) -> String {
             })
         })
         .collect();
+    let ns = |ps: u64| number(ps, Unit::Nanoseconds);
+    let curves: Vec<_> = m
+        .curves
+        .iter()
+        .map(|c| {
+            let point = |p: &Point| {
+                json!({ "bytes": p.size.0, "low": ns(p.low), "time": ns(p.time), "high": ns(p.high) })
+            };
+            json!({
+                "walk": c.walk.name(),
+                "unit": Unit::Nanoseconds.name(),
+                "method": c.method,
+                "points": c.points.iter().map(point).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
     json!({
         "output": args.output,
         "machine": m.name,
         "about": m.about,
         "constants": constants,
+        "curves": curves,
     })
     .to_string()
 }

@@ -81,6 +81,7 @@ pub(crate) fn this_machine(root: &Path) -> Result<Hardware> {
         distances: t.distances,
         links: Vec::new(),
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Costs::default(),
     })
 }

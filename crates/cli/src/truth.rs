@@ -1,6 +1,7 @@
 //! `homenode truth`: is what the simulator predicts what really happens?
 
 mod cpu;
+mod interval;
 mod merge;
 mod predict;
 mod programs;
@@ -21,6 +22,7 @@ use homenode_measure::constants::{self, Options};
 use homenode_measure::record;
 use homenode_measure::truth::{self, Case, Kernel};
 use homenode_measure::workload::Program;
+use interval::Predicted;
 use predict::Near;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -141,33 +143,55 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<MemCheck> {
     let near_cases =
         [Kernel::Stream, Kernel::Update].map(|kernel| Case { kernel, bytes: 16 << 10 });
     let near = truth::run(&near_cases, rounds, slot, &mut |_| {}).map_err(lacks)?;
-    let near = Near { stream: table::median(&near[0]), update: table::median(&near[1]) };
+    let near =
+        Near { stream: Predicted::of_samples(&near[0]), update: Predicted::of_samples(&near[1]) };
 
+    let runs = runs_again(&machine, near, rounds.min(5), slot, &progress)?;
     let busy = load();
     // Everything is predicted before anything runs.
     let mut check = MemCheck::new(plan, &machine);
     check.notes.push(format!(
         "kernels: {rounds} samples of {} ms each, of all sizes by turns; predicted with what a core needs on 16 KiB: {:.2} ns a line of a stream, {:.2} ns an update",
         slot.as_millis(),
-        near.stream / 1e3,
-        near.update / 1e3
+        near.stream.time / 1e3,
+        near.update.time / 1e3
     ));
     progress.say("predicting the kernels");
     for &case in &cases {
-        let predicted = predict::kernel(&machine, &geometry, case, near)?;
+        let (predicted, interval) =
+            match predict::by_curve(&machine, case, near, runs.of(case.kernel)) {
+                Some(p) => {
+                    let p = p.scaled(1e-3);
+                    (p.time, Some((p.low, p.high)))
+                }
+                None => (predict::kernel(&machine, &geometry, case, near)? / 1e3, None),
+            };
         let size = crate::nodes::size(Bytes(case.bytes));
-        check.rows.push(Workload::new(case.kernel.name(), size, "ns", predicted / 1e3));
+        let row = Workload::new(case.kernel.name(), size, "ns", predicted);
+        check.rows.push(row.within(interval));
     }
+    check.notes.push(match machine.curves.is_empty() {
+        true => "the machine's file has no curves, so that caches are what their sizes and latencies say, and predictions have no interval; measure it anew with: homenode measure -o FILE".to_owned(),
+        false => format!(
+            "kernels are predicted from the machine's curves, which were taken over other sizes; {} of the curves, run again before anything was predicted, were off by {} (standard deviation)",
+            count(runs.footprints as u64, "footprint", "footprints"),
+            runs.to_text()
+        ),
+    });
     let mut recorded = Vec::new();
     for &(program, planned) in &known {
         let large = if args.quick { planned.large_quick } else { planned.large };
         let run =
             programs::Extrapolation { program, small: planned.small, large, seed: planned.seed };
         progress.say(&format!("{}: a small run, and recordings", program.name()));
-        match programs::predict(&machine, &run, rounds) {
+        // Both look up what does not depend on the look-up before, as updates do.
+        match programs::predict(&machine, &run, rounds, runs.of(Kernel::Update)) {
             Ok((predicted, note)) => {
                 let size = crate::nodes::size(Bytes(program.bytes(large)));
-                check.rows.push(Workload::new(program.name(), size, "ms", predicted / 1e9));
+                let p = predicted.scaled(1e-9);
+                let interval = (!machine.curves.is_empty()).then_some((p.low, p.high));
+                let row = Workload::new(program.name(), size, "ms", p.time);
+                check.rows.push(row.within(interval));
                 check.notes.push(note);
                 recorded.push(run);
             }
@@ -221,6 +245,71 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<MemCheck> {
             .to_owned(),
     );
     Ok(check)
+}
+
+/// By how much footprints of the curves differ now from what the curves say, as a logarithm: how far
+/// one run of this machine is from another.
+#[derive(Clone, Copy, Debug, Default)]
+struct RunsAgain {
+    chase: f64,
+    stream: f64,
+    update: f64,
+    footprints: usize,
+}
+
+impl RunsAgain {
+    fn of(&self, kernel: Kernel) -> f64 {
+        match kernel {
+            Kernel::Chase => self.chase,
+            Kernel::Stream => self.stream,
+            Kernel::Update => self.update,
+        }
+    }
+    fn to_text(self) -> String {
+        let each =
+            Kernel::ALL.map(|k| format!("{} {:.1} %", k.name(), self.of(k).exp_m1() * 100.0));
+        each.join(", ")
+    }
+}
+
+/// Footprints of each curve that are run again, and the largest of them: chains beyond take long to build.
+const AGAIN: usize = 5;
+const AGAIN_MOST: u64 = 256 << 20;
+/// What the first cache answers is in the other figures.
+const AGAIN_LEAST: u64 = 128 << 10;
+
+fn runs_again(
+    machine: &Hardware,
+    near: Near,
+    rounds: u32,
+    slot: Duration,
+    progress: &Progress,
+) -> Result<RunsAgain> {
+    let mut cases = Vec::new();
+    for kernel in Kernel::ALL {
+        let Some(curve) = machine.curve(predict::walk(kernel)) else { continue };
+        let sizes = interval::again(curve, AGAIN_LEAST, AGAIN_MOST, AGAIN);
+        cases.extend(sizes.into_iter().map(|bytes| Case { kernel, bytes }));
+    }
+    if cases.is_empty() {
+        return Ok(RunsAgain::default());
+    }
+    progress.say("footprints of the machine's curves, once more");
+    let samples = truth::run(&cases, rounds, slot, &mut |_| {}).map_err(lacks)?;
+    let of = |kernel: Kernel| {
+        let both = cases.iter().zip(&samples).filter(|(c, _)| c.kernel == kernel);
+        let quotient = |(case, samples): (&Case, &Vec<f64>)| {
+            let told = predict::by_curve(machine, *case, near, 0.0)?;
+            Some(table::median(samples) / told.time).filter(|q| *q > 0.0 && q.is_finite())
+        };
+        interval::between_runs(&both.filter_map(quotient).collect::<Vec<f64>>())
+    };
+    Ok(RunsAgain {
+        chase: of(Kernel::Chase),
+        stream: of(Kernel::Stream),
+        update: of(Kernel::Update),
+        footprints: cases.len(),
+    })
 }
 
 /// A folder for recordings and the like, which goes with it.

@@ -1323,9 +1323,28 @@ fn the_truth_check_measures_predicts_runs_and_says_what_missed() {
         }
     }
 
-    // A machine whose caches answer in a hundred microseconds is not this one.
+    // Measured curves give intervals, each of which holds what was measured or doesn't. Where the
+    // machine was so busy that each footprint was taken once, there is no spread, and no curve.
     let text = fs::read_to_string(f.0.join("this.toml")).expect("the machine");
-    let slow: Vec<String> = text
+    let curves = text.contains("[[curve]]");
+    for row in rows {
+        let (low, high) = (row["predicted_low"].as_f64(), row["predicted_high"].as_f64());
+        assert_eq!((low.is_some(), high.is_some()), (curves, curves), "{row}");
+        let Some((low, high)) = low.zip(high) else { continue };
+        let within = |key: &str| (low..=high).contains(&row[key].as_f64().expect(key));
+        assert!(within("predicted"), "{row}");
+        assert_eq!(row["inside"], within("measured"), "{row}");
+    }
+    assert_eq!(said["inside_percent"].is_number(), curves);
+
+    // A machine whose caches answer in a hundred microseconds is not this one. Its file is of before there
+    // were curves.
+    let before = text.split("[[curve]]").next().expect("a text");
+    let (before, after) = match curves {
+        true => (before, text.split_once("[cost]").expect("costs").1),
+        false => text.split_once("[cost]").expect("costs"),
+    };
+    let slow: Vec<String> = format!("{before}[cost]{after}")
         .lines()
         .map(|l| match l.strip_prefix("latency = { value = ") {
             Some(rest) => {
@@ -1339,6 +1358,7 @@ fn the_truth_check_measures_predicts_runs_and_says_what_missed() {
     assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(text.contains("MISSED") && text.contains("bound 15 %"), "{text}");
+    assert!(text.contains("has no curves") && !text.contains("80 % interval:"), "{text}");
 }
 
 #[test]

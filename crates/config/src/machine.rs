@@ -4,6 +4,7 @@ use crate::ConfigError;
 use crate::quantity::{Decimal, stored};
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
+use homenode_core::curve::{Curve, Point, TIME_BOUNDS, Walk, Wrong};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Cpu, Hardware, IDLE_BOUNDS, IdleCosts, Impossible, LATENCY_BOUNDS,
     Link, List, MAX_CPUS, MAX_NODES, MHZ_BOUNDS, Medium, Node, Place, SCHED_CAPACITY_SCALE,
@@ -39,6 +40,7 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         "cache",
         "link",
         "idle_state",
+        "curve",
         "cost",
     ])?;
     let name = top.get("name")?.text()?.to_owned();
@@ -63,6 +65,10 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         Some(list) => list.list()?.iter().map(idle_state).collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
+    let curves = match top.opt("curve") {
+        Some(list) => list.list()?.iter().map(curve).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
     let mut costs = Costs::default();
     if let Some(table) = top.opt("cost") {
         let names: Vec<&str> = Cost::ALL.iter().map(|c| c.name()).collect();
@@ -74,7 +80,7 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         }
     }
     let machine =
-        Hardware { name, about, nodes, cpus, caches, distances, links, idle_states, costs };
+        Hardware { name, about, nodes, cpus, caches, distances, links, idle_states, curves, costs };
     machine.check().map_err(|e| {
         let path = place(&machine, &groups, &e);
         doc.error_at(&path, e.to_string())
@@ -111,6 +117,12 @@ fn place(machine: &Hardware, groups: &BTreeMap<CpuId, usize>, e: &Impossible) ->
         }
         Impossible::Idle(i, key, _) | Impossible::Bounds(Place::Idle(i, key), _) => {
             vec![Key("idle_state"), At(*i), Key(key)]
+        }
+        Impossible::Curve(i, Wrong { point: None, key, .. }) => {
+            vec![Key("curve"), At(*i), Key(key)]
+        }
+        Impossible::Curve(i, Wrong { point: Some(p), key, .. }) => {
+            vec![Key("curve"), At(*i), Key("points"), At(*p), Key(key)]
         }
         Impossible::Bounds(Place::Link(i, key), _) => vec![Key("link"), At(*i), Key(key)],
         Impossible::Bounds(Place::Cost(cost), _) => vec![Key("cost"), Key(cost.name())],
@@ -203,6 +215,29 @@ fn cache(c: &Cur<'_>) -> Result<Cache, ConfigError> {
         line: t.get("line")?.int(1, PAGE_SIZE)? as u32,
         shared_by: t.get("shared_by")?.int(1, MAX_CPUS.into())? as u32,
         latency: constant(&t.get("latency")?, Unit::Nanoseconds, LATENCY_BOUNDS)?,
+    })
+}
+
+fn curve(c: &Cur<'_>) -> Result<Curve, ConfigError> {
+    let t = c.table(&["walk", "unit", "method", "points"])?;
+    let unit = t.get("unit")?;
+    if unit.text()? != Unit::Nanoseconds.name() {
+        return Err(unit.error(format!("\"{}\" does not fit; a curve is in ns", unit.text()?)));
+    }
+    let method = t.get("method")?;
+    if method.text()?.trim().is_empty() {
+        return Err(method.error("empty; say how it was measured"));
+    }
+    let point = |c: &Cur<'_>| -> Result<Point, ConfigError> {
+        let t = c.table(&["size", "low", "time", "high"])?;
+        let time = |key| amount(&t.get(key)?, Unit::Nanoseconds, TIME_BOUNDS);
+        let (low, median, high) = (time("low")?, time("time")?, time("high")?);
+        Ok(Point { size: t.get("size")?.size()?, low, time: median, high })
+    };
+    Ok(Curve {
+        walk: t.get("walk")?.word(&Walk::ALL.map(|w| (w.name(), w)))?,
+        method: method.text()?.to_owned(),
+        points: t.get("points")?.list()?.iter().map(point).collect::<Result<_, _>>()?,
     })
 }
 

@@ -14,6 +14,8 @@ pub struct TruthPlan {
     pub bound_percent: u32,
     /// Largest error in percent that is aimed at.
     pub goal_percent: u32,
+    /// Of the measured times so many percent at least, and at most, lie in the 80 % interval.
+    pub inside_percent: (u32, u32),
     /// Kernels by name with their sizes, rising.
     pub kernels: Vec<(String, Vec<Bytes>)>,
     /// Programs.
@@ -41,15 +43,35 @@ pub struct TruthProgram {
 /// The first thing that is wrong, with file, line and key.
 pub fn parse_truth(name: &str, text: &str) -> Result<TruthPlan, ConfigError> {
     let doc = Doc::parse(name, text)?;
-    let top =
-        doc.root().table(&["registered", "bound_percent", "goal_percent", "kernel", "program"])?;
+    let top = doc.root().table(&[
+        "registered",
+        "bound_percent",
+        "goal_percent",
+        "inside_percent",
+        "kernel",
+        "program",
+    ])?;
     Ok(TruthPlan {
         registered: top.get("registered")?.text()?.to_owned(),
         bound_percent: top.get("bound_percent")?.int(1, 100)? as u32,
         goal_percent: top.get("goal_percent")?.int(1, 100)? as u32,
+        inside_percent: inside(&top.get("inside_percent")?)?,
         kernels: top.get("kernel")?.list()?.iter().map(kernel).collect::<Result<_, _>>()?,
         programs: top.get("program")?.list()?.iter().map(program).collect::<Result<_, _>>()?,
     })
+}
+
+/// The least and the most of a share, in percent.
+fn inside(c: &Cur<'_>) -> Result<(u32, u32), ConfigError> {
+    let list = c.list()?;
+    let [low, high] = &list[..] else {
+        return Err(c.error("two numbers are expected, such as [80, 95]"));
+    };
+    let (low, high) = (low.int(1, 100)? as u32, high.int(1, 100)? as u32);
+    if low > high {
+        return Err(c.error(format!("{low} is more than {high}; the least comes first")));
+    }
+    Ok((low, high))
 }
 
 fn kernel(c: &Cur<'_>) -> Result<(String, Vec<Bytes>), ConfigError> {

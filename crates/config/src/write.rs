@@ -30,6 +30,10 @@ const CPUS: &str = "\
 const IDLE: &str = "\
 # What CPUs without a task do, the shallowest first; see specs/idle.md#states.
 ";
+const CURVES: &str = "\
+# What an access takes that goes over so many bytes, over and over: the median over the rounds (time), and
+# the tenth and ninetieth percentile beside it (low, high).
+";
 const COST: &str = "\
 # What belongs to no pair of nodes. Where a key is left out, homenode assumes a value.
 [cost]
@@ -117,6 +121,26 @@ fn push(out: &mut String, m: &Hardware) -> std::fmt::Result {
             writeln!(out, "wake_latency = {}", constant(wake, Unit::Nanoseconds))?;
         }
         writeln!(out)?;
+    }
+    if !m.curves.is_empty() {
+        out.push_str(CURVES);
+    }
+    for c in &m.curves {
+        writeln!(out, "[[curve]]")?;
+        writeln!(out, "walk = \"{}\"", c.walk.name())?;
+        writeln!(out, "unit = \"{}\"", Unit::Nanoseconds.name())?;
+        writeln!(out, "method = {}", text(&c.method))?;
+        writeln!(out, "points = [")?;
+        for p in &c.points {
+            let [low, time, high] =
+                [p.low, p.time, p.high].map(|ps| Shown(ps, Unit::Nanoseconds).to_string());
+            let size = write_size(p.size);
+            writeln!(
+                out,
+                "    {{ size = \"{size}\", low = {low}, time = {time}, high = {high} }},"
+            )?;
+        }
+        writeln!(out, "]\n")?;
     }
     out.push_str(COST);
     for &cost in Cost::ALL {

@@ -251,6 +251,67 @@ fn constants() {
     );
 }
 
+/// A curve at the end of the file: `points` are its lines, the first of which is line 92.
+fn curves(points: &[&str]) -> String {
+    let mut out = String::new();
+    for points in points {
+        let text = format!(
+            "{MACHINE}\n[[curve]]\nwalk = \"chase\"\nunit = \"ns\"\nmethod = \"a test\"\npoints = [\n{points}\n]\n"
+        );
+        let e = parse_machine("box.toml", &text).expect_err(points);
+        out.push_str(&format!("{e}\n"));
+    }
+    out
+}
+
+#[test]
+fn curves_that_cannot_be() {
+    let good = "{ size = \"1 MiB\", low = 3.9, time = 4, high = 4.2 },\n";
+    let told = curves(&[
+        "{ size = \"1 MiB\", low = 3.9, time = 4, high = 4.2 }",
+        &format!("{good}{{ size = \"2 MiB\", low = 3.9, time = 3.95, high = 4.2 }}"),
+        &format!("{good}{{ size = \"2 MiB\", low = 3.9, time = 4 }}"),
+        &format!("{good}{{ size = \"2 MiB\", low = -1, time = 4, high = 5 }}"),
+        &format!("{good}{{ size = \"2 MiB\", low = 5, time = 4, high = 5 }}"),
+        &format!("{good}{{ size = \"2 MiB\", low = 4, time = 4.1, high = 4.05 }}"),
+        &format!("{good}{{ size = \"1 MiB\", low = 4, time = 4.1, high = 5 }}"),
+        &format!("{good}{{ size = \"2 MiB\", low = 4, time = nan, high = 5 }}"),
+        &format!("{good}{{ size = \"2 MiB\", low = 4, mean = 4, high = 5 }}"),
+    ]);
+    expect![[r#"
+        box.toml:97:10: curve[0].points: the curve "chase" has 1 points; 2 to 256 are allowed
+        box.toml:99:37: curve[0].points[1].time: the curve "chase" falls from 4 ns to 3.95 ns; over more bytes an access takes as long at least
+        box.toml:99:1: curve[0].points[1]: the key "high" is missing
+        box.toml:99:25: curve[0].points[1].low: -1 is negative; allowed are 0.001 to 1000000 ns
+        box.toml:99:25: curve[0].points[1].low: low is 5 ns, more than time, 4 ns; it is the tenth percentile of what time is the median of
+        box.toml:99:47: curve[0].points[1].high: high is 4.05 ns, less than time, 4.1 ns; it is the ninetieth percentile of what time is the median of
+        box.toml:99:10: curve[0].points[1].size: sizes rise from point to point; this one does not
+        box.toml:99:35: curve[0].points[1].time: nan is no plain number; allowed are 0.001 to 1000000 ns
+        box.toml:99:28: curve[0].points[1].mean: unknown key; allowed are size, low, time, high
+    "#]].assert_eq(&told);
+    machines(
+        &[
+            &[(
+                "[cost]",
+                "[[curve]]\nwalk = \"jump\"\nunit = \"ns\"\nmethod = \"m\"\npoints = []\n\n[cost]",
+            )],
+            &[(
+                "[cost]",
+                "[[curve]]\nwalk = \"chase\"\nunit = \"us\"\nmethod = \"m\"\npoints = []\n\n[cost]",
+            )],
+            &[(
+                "[cost]",
+                "[[curve]]\nwalk = \"chase\"\nunit = \"ns\"\nmethod = \"\"\npoints = []\n\n[cost]",
+            )],
+        ],
+        expect![[r#"
+            box.toml:76:8: curve[0].walk: "jump" is not known; allowed are chase, stream, update
+            box.toml:77:8: curve[0].unit: "us" does not fit; a curve is in ns
+            box.toml:78:10: curve[0].method: empty; say how it was measured
+        "#]],
+    );
+}
+
 #[test]
 fn keys_and_syntax() {
     machines(
@@ -269,7 +330,7 @@ fn keys_and_syntax() {
         expect![[r#"
             box.toml:10:1: node[0].meduim: unknown key; did you mean "medium"?
             box.toml:76:1: cost.minor_faults: unknown key; did you mean "minor_fault"?
-            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, cost
+            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, curve, cost
             box.toml:1:1: the key "name" is missing
             box.toml:2:1: not TOML: duplicate key `name` in document root
             box.toml:1:12: not TOML: invalid basic string

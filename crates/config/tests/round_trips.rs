@@ -2,6 +2,7 @@
 
 use homenode_config::{check, parse_add_node, parse_machine, parse_scenario, write_machine};
 use homenode_core::costs::{Constant, Cost, Costs, Origin};
+use homenode_core::curve::{Curve, Point, Walk};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Cpu, Hardware, IDLE_BOUNDS, IdleCosts, LATENCY_BOUNDS, Link, Medium,
     Node, WokenBy, Zone, ZoneKind,
@@ -90,8 +91,12 @@ fn machine() -> impl Strategy<Value = Hardware> {
             let wake = proptest::option::of(constant(IDLE_BOUNDS));
             let state = (constant(IDLE_BOUNDS), constant(IDLE_BOUNDS), wake, any::<bool>());
             let states = proptest::collection::vec(state, 0..4);
-            let all = (links, costs, caches, states);
-            all.prop_map(move |(links, costs, caches, mut states)| Hardware {
+            // Steps from point to point, so that the curve rises.
+            let step = (1u64..1 << 40, 0u64..1000, 0u64..1000, 0u64..1000);
+            let curve = proptest::collection::vec(step, 2..20);
+            let curves = proptest::collection::vec((curve, ".*[a-z]"), 0..=3);
+            let all = (links, costs, caches, states, curves);
+            all.prop_map(move |(links, costs, caches, mut states, curves)| Hardware {
                 name: name.clone(),
                 about: "about".into(),
                 nodes: nodes.clone(),
@@ -125,6 +130,22 @@ fn machine() -> impl Strategy<Value = Hardware> {
                     };
                     states.into_iter().enumerate().map(state).collect()
                 },
+                curves: curves
+                    .into_iter()
+                    .zip(Walk::ALL)
+                    .map(|((steps, method), walk)| {
+                        let mut p = Point { size: Bytes(64), low: 1, time: 1001, high: 2001 };
+                        let point = |(size, low, time, high): (u64, u64, u64, u64)| {
+                            p.size.0 += size;
+                            // Each within its own thousand, so that none overtakes another.
+                            p.low = p.low.max(1 + low);
+                            p.time = p.time.max(1001 + time);
+                            p.high = p.high.max(2001 + high);
+                            p
+                        };
+                        Curve { walk, method, points: steps.into_iter().map(point).collect() }
+                    })
+                    .collect(),
                 costs: Costs(
                     Cost::ALL
                         .iter()

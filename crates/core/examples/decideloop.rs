@@ -104,6 +104,7 @@ fn hardware(pages: u64) -> Hardware {
         distances: vec![vec![10, 14], vec![14, 10]],
         links: vec![link(FAST, FAST), link(FAST, SLOW), link(SLOW, FAST), link(SLOW, SLOW)],
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 use crate::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
+use crate::curve::{Curve, Walk, Wrong};
 use crate::sched::idle::{IdleState, Table};
 use crate::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,6 +259,9 @@ pub struct Hardware {
     /// Idle states of its CPUs, the shallowest first. Without any, leaving idle takes `wake_idle`
     /// or `wake_deep` and no governor is asked (specs/idle.md#without).
     pub idle_states: Vec<IdleCosts>,
+    /// What an access takes by footprint, one for each way of walking at most. None: caches are what
+    /// their sizes and latencies say.
+    pub curves: Vec<Curve>,
     /// Everything that belongs to no pair.
     pub costs: Costs,
 }
@@ -312,6 +316,8 @@ pub enum Impossible {
     Cache(usize, &'static str),
     /// An idle state's property, by its key, is impossible.
     Idle(usize, &'static str, String),
+    /// A curve is impossible: which one.
+    Curve(usize, Wrong),
     /// A constant lies outside its bounds.
     Bounds(Place, String),
 }
@@ -335,6 +341,7 @@ impl fmt::Display for Impossible {
             ),
             Self::Cache(_, what) => write!(f, "{what}"),
             Self::Idle(_, _, what) => write!(f, "{what}"),
+            Self::Curve(_, wrong) => write!(f, "{wrong}"),
             Self::Bounds(_, what) => write!(f, "{what}"),
         }
     }
@@ -359,6 +366,10 @@ impl Hardware {
     pub fn link(&self, from: NodeId, to: NodeId) -> Option<&Link> {
         self.links.iter().find(|l| l.from == from && l.to == to)
     }
+    /// What an access takes by footprint, where that was measured.
+    pub fn curve(&self, walk: Walk) -> Option<&Curve> {
+        self.curves.iter().find(|c| c.walk == walk)
+    }
     /// CPUs of a node, in rising order.
     pub fn cpus_of(&self, node: NodeId) -> impl Iterator<Item = CpuId> + '_ {
         self.cpus.iter().filter(move |c| c.node == node).map(|c| c.id)
@@ -382,6 +393,7 @@ impl Hardware {
         self.check_distances()?;
         self.check_links()?;
         self.check_idle_states()?;
+        self.check_curves()?;
         for (&cost, constant) in &self.costs.0 {
             within(Place::Cost(cost), cost.unit(), cost.bounds(), constant)?;
         }
@@ -498,6 +510,18 @@ impl Hardware {
                 let Some(constant) = constant else { continue };
                 within(Place::Idle(i, key), Unit::Nanoseconds, IDLE_BOUNDS, constant)?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_curves(&self) -> Result<(), Impossible> {
+        for (i, c) in self.curves.iter().enumerate() {
+            let new = self.curves[..i].iter().all(|other| other.walk != c.walk);
+            ensure(new, || {
+                let what = format!("the curve \"{}\" stands twice", c.walk.name());
+                Impossible::Curve(i, Wrong { point: None, key: "walk", what })
+            })?;
+            c.check().map_err(|wrong| Impossible::Curve(i, wrong))?;
         }
         Ok(())
     }

@@ -163,6 +163,7 @@ mod tests {
             distances,
             links: Vec::new(),
             idle_states: Vec::new(),
+            curves: Vec::new(),
             costs: Default::default(),
         }
     }

@@ -48,6 +48,7 @@ impl Told {
             distances: vec![vec![10, 20], vec![20, 10]],
             links: Vec::new(),
             idle_states: Vec::new(),
+            curves: Vec::new(),
             costs: Default::default(),
         };
         Self { caps: Some(caps), topology: Some(topology), ..Self::default() }

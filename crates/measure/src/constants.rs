@@ -14,8 +14,9 @@
 //! | `memory_parallelism` | up to 48 walks interleaved, against one |
 //! | `update_parallelism` | independent updates of random words, against an owning walk |
 //! | `stream_parallelism`, `stream_store_parallelism` | one core in order, against the latency |
-//! | `update_l2`, `update_llc` | the same inside of each cache |
-//! | `stream_l2`, `stream_llc` | one core in order, inside of each cache |
+//! | curves | walks, streams and updates over some twenty footprints, each round at another place |
+//! | `update_l2`, `update_llc` | the curve of updates, well inside of each cache |
+//! | `stream_l2`, `stream_llc` | the curve of streams, likewise |
 //! | `llc_reach` | walks over sizes about the last level |
 //! | `reorder_window` | two walks with more and more instructions between their steps |
 //! | bandwidth | all CPUs of the initiator's node, each on its part of a buffer |
@@ -46,6 +47,7 @@
 mod calls;
 pub(crate) mod chase;
 pub(crate) mod cpus;
+mod curves;
 mod kernel;
 mod lines;
 mod looks;
@@ -84,7 +86,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Nine rounds in about 32 seconds. The largest buffer stays below the 1 GiB that the
+    /// Nine rounds in about 32 seconds, and what filling buffers takes. The largest buffer stays below the 1 GiB that the
     /// truth check registers.
     fn default() -> Self {
         Self { budget: Duration::from_secs(32), rounds: 9, buffer_max: Bytes(960 << 20) }

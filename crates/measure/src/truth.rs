@@ -19,7 +19,7 @@ use crate::constants::{self, cpus};
 use homenode_core::splitmix::SplitMix;
 use std::hint::black_box;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 homenode_core::named! {
     /// What is done.
@@ -119,42 +119,26 @@ fn filled(bytes: usize) -> io::Result<Region> {
     Ok(region)
 }
 
-/// Repeats `pass`, which does so many operations, for a slot after one untimed pass or a
-/// tenth of the slot; picoseconds an operation.
-fn over(slot: Duration, operations: u64, mut pass: impl FnMut()) -> f64 {
-    let on_clock = Instant::now();
-    pass();
-    while on_clock.elapsed() < slot / 10 {
-        pass();
-    }
-    // The clock on the wall is cheap to look at, the one of CPU time a system call.
-    let (began, on_clock) = (cpus::own_time(), Instant::now());
-    let mut passes = 0;
-    loop {
-        pass();
-        passes += 1;
-        if on_clock.elapsed() >= slot {
-            let took = cpus::own_time() - began;
-            return took.as_nanos() as f64 * 1e3 / (passes * operations) as f64;
-        }
-    }
-}
-
 fn chase(chain: &mut Chain<'_>, slot: Duration) -> f64 {
     // Once round, so that what fits into the caches is there; where nothing does, the
     // first steps are as good as any.
     if chain.lines() <= 1 << 20 {
         chain.warm();
     }
-    over(slot, 4096, || chain.walk(4096))
+    cpus::average(slot, 4096, || chain.walk(4096))
 }
 
 fn stream(region: &Region, bytes: usize, slot: Duration) -> f64 {
     // SAFETY: the region is mapped, longer than that, aligned, and nobody writes now.
     let words = unsafe { std::slice::from_raw_parts(region.start().cast::<u64>(), bytes / 8) };
-    over(slot, bytes as u64 / 64, || {
-        let sum = words.iter().fold(0u64, |sum, w| sum.wrapping_add(*w));
-        black_box(sum);
+    // So often that looking at the clock takes nothing of it.
+    let lines = bytes as u64 / 64;
+    let times = (16_384 / lines).max(1);
+    cpus::average(slot, lines * times, || {
+        for _ in 0..times {
+            let sum = words.iter().fold(0u64, |sum, w| sum.wrapping_add(*w));
+            black_box(sum);
+        }
     })
 }
 
@@ -171,7 +155,7 @@ fn update(region: &Region, bytes: usize, random: &mut SplitMix, slot: Duration) 
             unsafe { *start.add(i) ^= 1 };
         }
     }
-    over(slot, UPDATES, || {
+    cpus::average(slot, UPDATES, || {
         for _ in 0..UPDATES {
             // Knuth's MMIX generator; its upper half is used.
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -74,6 +74,7 @@ fn machine() -> Hardware {
         distances: Vec::new(),
         links: Vec::new(),
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Costs::default(),
     }
 }

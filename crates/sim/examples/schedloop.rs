@@ -109,6 +109,7 @@ fn machine(cpus: u32) -> Hardware {
                 wake_latency: None,
             })
             .to_vec(),
+        curves: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -51,6 +51,7 @@ fn topology() -> Topology {
         distances: vec![vec![10, 14], vec![14, 10]],
         links: vec![link(0, 100), link(1, 300)],
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -334,6 +334,7 @@ mod tests {
             distances: vec![vec![10; nodes.into()]; nodes.into()],
             links: Vec::new(),
             idle_states: Vec::new(),
+            curves: Vec::new(),
             costs: Default::default(),
         }
     }

@@ -9,8 +9,10 @@
 //! with misses that overlap as the machine's constants have it. What the caches answer
 //! is spread over the instructions.
 
+use super::interval::{self, Predicted, Z80};
 use anyhow::{Result, bail};
-use homenode_core::costs::Cost;
+use homenode_core::costs::{Constant, Cost};
+use homenode_core::curve::Walk;
 use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Hardware;
 use homenode_measure::truth::{Case, Kernel};
@@ -29,8 +31,19 @@ const BASE: u64 = 1 << 30;
 /// measured on 16 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Near {
-    pub(super) stream: f64,
-    pub(super) update: f64,
+    pub(super) stream: Predicted,
+    pub(super) update: Predicted,
+}
+
+impl Near {
+    /// Of a chase it is in the curve: a load waits for the one before, whatever the loop.
+    fn of(self, kernel: Kernel) -> Predicted {
+        match kernel {
+            Kernel::Chase => Predicted::default(),
+            Kernel::Stream => self.stream,
+            Kernel::Update => self.update,
+        }
+    }
 }
 
 /// Rows of a model as a recording.
@@ -54,7 +67,28 @@ impl Sink for Rows {
     }
 }
 
-/// Picoseconds of an operation of a kernel, by the simulator.
+/// What an operation of a kernel takes by the machine's curves, in picoseconds; `None` where it has none of
+/// this kernel.
+pub(super) fn by_curve(
+    machine: &Hardware,
+    case: Case,
+    near: Near,
+    between_runs: f64,
+) -> Option<Predicted> {
+    let curve = machine.curve(walk(case.kernel))?;
+    Some(interval::by_curve(curve, case.bytes, near.of(case.kernel), between_runs))
+}
+
+/// The curve that has a kernel's accesses.
+pub(super) fn walk(kernel: Kernel) -> Walk {
+    match kernel {
+        Kernel::Chase => Walk::Chase,
+        Kernel::Stream => Walk::Stream,
+        Kernel::Update => Walk::Update,
+    }
+}
+
+/// Picoseconds of an operation of a kernel, by the simulator, for machines without curves.
 ///
 /// # Errors
 /// Where the machine's memory is too small for it.
@@ -112,18 +146,18 @@ pub(super) fn kernel(
             // 64 bytes at MB/s, in picoseconds.
             let line = |key| 64.0 * 1e6 / get(key);
             let inner = second * line(Cost::StreamL2) + last * line(Cost::StreamLlc);
-            (Overlap::of(machine), (first * near.stream + inner).max(0.0) / n)
+            (Overlap::of(machine), (first * near.stream.time + inner).max(0.0) / n)
         }
         Kernel::Update => {
             // A store to a line counts as an access of its own, which the first cache answers.
-            let least = |key| get(key).max(near.update);
+            let least = |key| get(key).max(near.update.time);
             let inner = second * least(Cost::UpdateL2) + last * least(Cost::UpdateLlc);
             let rest = (n - second - last).max(0.0);
-            (Overlap::of(machine), (rest * near.update + inner) / n)
+            (Overlap::of(machine), (rest * near.update.time + inner) / n)
         }
     };
     let as_per_insn = (operation * 1e6 / each as f64).round() as u64;
-    Ok(round(machine, rows.recording, as_per_insn, overlap)? as f64 / n)
+    Ok(round(machine, &Arc::new(rows.recording), as_per_insn, overlap)? as f64 / n)
 }
 
 /// Lines that the first cache did not answer, that the second did, and the last.
@@ -186,15 +220,79 @@ pub(super) struct Phase {
     pub(super) totals: Totals,
 }
 
-/// Picoseconds that a phase takes, by the simulator.
+/// What a phase of a program takes, by the simulator, in picoseconds.
 ///
 /// * `small` – the same phase on a small input, and what it took natively.
+/// * `between_runs` – by how much runs differ from what was measured, as a logarithm.
 ///
 /// # Errors
 /// Where the machine's memory is too small for it.
 pub(super) fn program(
     machine: &Hardware,
     large: Phase,
+    small: &Totals,
+    small_ps: &Predicted,
+    between_runs: f64,
+) -> Result<Predicted> {
+    let Phase { recording, totals } = large;
+    let recording = Arc::new(recording);
+    let time = |machine: &Hardware, small_ps: f64| -> Result<f64> {
+        one_program(machine, &recording, &totals, small, small_ps)
+    };
+    let middle = time(machine, small_ps.time)?;
+    // Each of what was measured at the upper end of its own interval, the others in the middle. Downwards
+    // is taken to be as far: a replay takes a second, and there are many.
+    let off = |end: f64| (end / middle).ln().abs();
+    let alone = off(time(machine, small_ps.high)?);
+    let runs = Z80 * between_runs;
+    let mut parts = vec![(alone, alone), (runs, runs)];
+    for change in changes(machine) {
+        let mut changed = machine.clone();
+        change(&mut changed);
+        let alone = if changed == *machine { 0.0 } else { off(time(&changed, small_ps.time)?) };
+        parts.push((alone, alone));
+    }
+    Ok(Predicted::of(middle, &parts))
+}
+
+type Change = Box<dyn Fn(&mut Hardware)>;
+
+/// What moves each constant that a program's time rests on to the upper end of its 80 % interval; those
+/// without a spread stay.
+fn changes(machine: &Hardware) -> Vec<Change> {
+    let raise = |c: &mut Constant| {
+        // Half the distance between the quartiles is 0.6745 standard deviations.
+        c.value += (c.spread.unwrap_or(0) as f64 / 0.6745 * Z80) as u64;
+    };
+    let mut all: Vec<Change> = vec![
+        // Reads and writes go to the same memory.
+        Box::new(move |m| {
+            for l in &mut m.links {
+                raise(&mut l.read_latency);
+                raise(&mut l.write_latency);
+            }
+        }),
+        Box::new(move |m| m.caches.last_mut().into_iter().for_each(|c| raise(&mut c.latency))),
+    ];
+    for cost in [
+        Cost::MemoryParallelism,
+        Cost::UpdateParallelism,
+        Cost::StreamParallelism,
+        Cost::StreamStoreParallelism,
+        Cost::ReorderWindow,
+    ] {
+        if machine.costs.0.contains_key(&cost) {
+            all.push(Box::new(move |m| m.costs.0.get_mut(&cost).into_iter().for_each(raise)));
+        }
+    }
+    all
+}
+
+/// Picoseconds that a phase takes on a machine whose constants are exactly these.
+fn one_program(
+    machine: &Hardware,
+    recording: &Arc<Recording>,
+    t: &Totals,
     small: &Totals,
     small_ps: f64,
 ) -> Result<f64> {
@@ -211,18 +309,17 @@ pub(super) fn program(
         let apart = (1.0 / hits / overlap.window as f64).min(1.0);
         hits * latency * apart.max(1e3 / overlap.random[0] as f64)
     };
-    let t = &large.totals;
     let second = per(t.l2_hits(), t) - per(small.l2_hits(), small);
     let last = per(t.llc_hits(), t) - per(small.llc_hits(), small);
     let inner = wait(last, latency(outer)) + if outer > 1 { wait(second, latency(1)) } else { 0.0 };
     let as_per_insn = (plain.max(inner) * 1e6).round() as u64;
-    Ok(round(machine, large.recording, as_per_insn, overlap)? as f64)
+    Ok(round(machine, recording, as_per_insn, overlap)? as f64)
 }
 
 /// Picoseconds of a recording's second round, which has its memory already.
 fn round(
     machine: &Hardware,
-    recording: Recording,
+    recording: &Arc<Recording>,
     as_per_insn: u64,
     overlap: Overlap,
 ) -> Result<u64> {
@@ -235,7 +332,7 @@ fn round(
         overlap: Some(overlap),
         cpus: Vec::new(),
     };
-    let mut sim = Simulation::replay(machine, &setup, &Arc::new(recording), "truth", &charge)?;
+    let mut sim = Simulation::replay(machine, &setup, recording, "truth", &charge)?;
     sim.run();
     if let Some(e) = sim.error() {
         bail!("{e}");

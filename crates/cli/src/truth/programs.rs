@@ -2,6 +2,7 @@
 //! large, predicted large.
 
 use super::Scratch;
+use super::interval::Predicted;
 use super::predict::{self, Phase};
 use super::table::median;
 use crate::replay::load::op;
@@ -24,11 +25,14 @@ pub(super) struct Extrapolation {
 }
 
 /// Picoseconds that the large run is predicted to take, and a sentence about how.
+///
+/// * `between_runs` – see [`predict::program`].
 pub(super) fn predict(
     machine: &Hardware,
     asked: &Extrapolation,
     samples: u32,
-) -> Result<(f64, String)> {
+    between_runs: f64,
+) -> Result<(Predicted, String)> {
     let scratch = Scratch::new()?;
     let file = &scratch.0.join("recording.parquet");
     let small = phase(machine, asked.program, asked.small, asked.seed, file)?;
@@ -38,10 +42,11 @@ pub(super) fn predict(
         let ns = natively(asked.program, asked.small, asked.seed, 50)?;
         times.push(median(&ns.iter().map(|&n| n as f64).collect::<Vec<f64>>()));
     }
-    let small_ps = median(&times) * 1e3;
+    let small_time = Predicted::of_samples(&times).scaled(1e3);
+    let small_ps = small_time.time;
     let large = phase(machine, asked.program, asked.large, asked.seed, file)?;
     let (insns, lines) = (large.totals.insns, large.recording.misses());
-    let predicted = predict::program(machine, large, &small.totals, small_ps)?;
+    let predicted = predict::program(machine, large, &small.totals, &small_time, between_runs)?;
     let note = format!(
         "{}: {:.1} M instructions and {:.2} M lines from memory; {:.3} ns an instruction on {} in {:.1} µs",
         asked.program.name(),

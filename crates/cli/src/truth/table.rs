@@ -11,7 +11,7 @@ pub(super) fn median(samples: &[f64]) -> f64 {
 }
 
 /// 0 of none.
-fn quantile(samples: &[f64], q: f64) -> f64 {
+pub(super) fn quantile(samples: &[f64], q: f64) -> f64 {
     constants::quantile(samples, q).unwrap_or(0.0)
 }
 
@@ -22,18 +22,33 @@ pub(super) struct Workload {
     size: String,
     unit: &'static str,
     predicted: f64,
+    /// The 80 % interval; `None` where the machine's file has no curves.
+    interval: Option<(f64, f64)>,
     samples: Vec<f64>,
 }
 
 impl Workload {
     pub(super) fn new(name: &str, size: String, unit: &'static str, predicted: f64) -> Self {
-        Self { name: name.to_owned(), size, unit, predicted, samples: Vec::new() }
+        let name = name.to_owned();
+        Self { name, size, unit, predicted, interval: None, samples: Vec::new() }
+    }
+    pub(super) fn within(mut self, interval: Option<(f64, f64)>) -> Self {
+        self.interval = interval;
+        self
+    }
+    /// Whether what was measured lies in the interval; `None` where there is none.
+    fn inside(&self) -> Option<bool> {
+        let (low, high) = self.interval?;
+        Some((low..=high).contains(&median(&self.samples)))
     }
     pub(super) fn measured(&mut self, samples: Vec<f64>) {
         self.samples = samples;
     }
     pub(super) fn prediction(&self) -> String {
-        format!("{} {} {} {}", self.name, self.size, digits(self.predicted), self.unit)
+        let interval = self
+            .interval
+            .map_or(String::new(), |(low, high)| format!(" ({} to {})", digits(low), digits(high)));
+        format!("{} {} {}{interval} {}", self.name, self.size, digits(self.predicted), self.unit)
     }
     /// Predicted over measured less one, in percent.
     fn error(&self) -> f64 {
@@ -53,6 +68,14 @@ fn digits(x: f64) -> String {
     format!("{x:.places$}")
 }
 
+/// How often the measured time lay in its interval.
+struct Coverage {
+    inside: usize,
+    of: usize,
+    percent: f64,
+    met: bool,
+}
+
 /// A whole check.
 pub(super) struct MemCheck {
     machine: String,
@@ -60,6 +83,7 @@ pub(super) struct MemCheck {
     registered: String,
     bound: f64,
     goal: f64,
+    inside: (f64, f64),
     pub(super) rows: Vec<Workload>,
     pub(super) notes: Vec<String>,
     pub(super) warnings: Vec<String>,
@@ -73,6 +97,7 @@ impl MemCheck {
             registered: plan.registered.clone(),
             bound: plan.bound_percent.into(),
             goal: plan.goal_percent.into(),
+            inside: (plan.inside_percent.0.into(), plan.inside_percent.1.into()),
             rows: Vec::new(),
             notes: Vec::new(),
             warnings: Vec::new(),
@@ -81,9 +106,18 @@ impl MemCheck {
     fn met(&self, row: &Workload, bound: f64) -> bool {
         row.error().abs() <= bound
     }
-    /// Whether every row met its bound, and there are rows.
+    /// Whether every row met its bound, there are rows, and as many as should are in their intervals.
     pub(super) fn pass(&self) -> bool {
-        !self.rows.is_empty() && self.rows.iter().all(|r| self.met(r, self.bound))
+        let met = !self.rows.is_empty() && self.rows.iter().all(|r| self.met(r, self.bound));
+        met && self.coverage().is_none_or(|c| c.met)
+    }
+    /// How many of the rows that have an interval were measured inside; `None` where none has one.
+    fn coverage(&self) -> Option<Coverage> {
+        let known: Vec<bool> = self.rows.iter().filter_map(Workload::inside).collect();
+        let (inside, of) = (known.iter().filter(|i| **i).count(), known.len());
+        let percent = inside as f64 / of as f64 * 100.0;
+        let (low, high) = self.inside;
+        (of > 0).then_some(Coverage { inside, of, percent, met: (low..=high).contains(&percent) })
     }
     /// All predictions in one line.
     pub(super) fn predictions(&self) -> String {
@@ -96,8 +130,8 @@ impl MemCheck {
     pub(super) fn to_text(&self) -> String {
         let names = self.rows.iter().map(|r| r.name.len()).max().unwrap_or(0).max(8);
         let mut out = format!(
-            "{:<names$}  {:>10}  {:>10} {:>10} {:>9}     {:>8}  {}\n",
-            "workload", "size", "predicted", "measured", "±", "error %", "bound"
+            "{:<names$}  {:>10}  {:>10} {:>18} {:>10} {:>9}     {:>8}  {}\n",
+            "workload", "size", "predicted", "80 % interval", "measured", "±", "error %", "bound"
         );
         for r in &self.rows {
             let spread = (quantile(&r.samples, 0.75) - quantile(&r.samples, 0.25)) / 2.0;
@@ -109,8 +143,15 @@ impl MemCheck {
                 _ => "MISSED",
             };
             let (Workload { name, size, unit, .. }, error) = (r, r.error());
+            let interval = r.interval.map_or("-".to_owned(), |(low, high)| {
+                format!("{} to {}", digits(low), digits(high))
+            });
+            let verdict = match r.inside() {
+                Some(false) => format!("{verdict}; outside"),
+                Some(true) | None => verdict.to_owned(),
+            };
             out.push_str(&format!(
-                "{name:<names$}  {size:>10}  {predicted:>10} {measured:>10} {spread:>9} {unit:<3} {error:>+8.1}  {verdict}\n"
+                "{name:<names$}  {size:>10}  {predicted:>10} {interval:>18} {measured:>10} {spread:>9} {unit:<3} {error:>+8.1}  {verdict}\n"
             ));
         }
         let errors = self.errors();
@@ -123,6 +164,16 @@ impl MemCheck {
             median(&errors),
             errors.iter().copied().fold(0.0, f64::max)
         ));
+        if let Some(c) = self.coverage() {
+            let (low, high) = self.inside;
+            out.push_str(&format!(
+                "80 % interval: {} of {} were measured inside, {:.0} %; {low} to {high} % are asked: {}\n",
+                c.inside,
+                c.of,
+                c.percent,
+                if c.met { "met" } else { "MISSED" }
+            ));
+        }
         out.push_str(&format!("\nmachine: {}: {}\n", self.machine, self.about));
         out.push_str(&format!(
             "sizes and bounds registered {} in truth/mem.toml; all predictions were made before the first run; ns an operation (a load, a line of 64 bytes, an update), ms a run\n",
@@ -150,6 +201,9 @@ impl MemCheck {
                     "row": format!("{} {}", r.name, r.size),
                     "unit": r.unit,
                     "predicted": r.predicted,
+                    "predicted_low": r.interval.map(|i| i.0),
+                    "predicted_high": r.interval.map(|i| i.1),
+                    "inside": r.inside(),
                     "measured": median(&r.samples),
                     "low": quantile(&r.samples, 0.0),
                     "high": quantile(&r.samples, 1.0),
@@ -167,6 +221,7 @@ impl MemCheck {
             "rows": rows,
             "median_error_percent": median(&errors),
             "worst_error_percent": errors.iter().copied().fold(0.0, f64::max),
+            "inside_percent": self.coverage().map(|c| c.percent),
             "notes": self.notes,
             "warnings": self.warnings,
             "pass": self.pass(),
@@ -186,6 +241,7 @@ mod tests {
             registered: "2026-01-01".into(),
             bound_percent: 15,
             goal_percent: 5,
+            inside_percent: (80, 95),
             kernels: vec![],
             programs: vec![],
         };
@@ -211,6 +267,26 @@ mod tests {
     }
 
     #[test]
+    fn intervals_are_judged_by_how_many_hold_what_was_measured() {
+        let with = |inside: usize| {
+            let row: (&str, f64, &[f64]) = ("a", 100.0, &[101.0]);
+            let mut c = check(&[row; 10]);
+            for (i, row) in c.rows.iter_mut().enumerate() {
+                row.interval = Some(if i < inside { (95.0, 105.0) } else { (99.0, 100.5) });
+            }
+            c
+        };
+        assert!(with(9).pass() && with(8).pass());
+        assert!(!with(7).pass(), "too narrow");
+        assert!(!with(10).pass(), "wider than they need be");
+        let text = with(7).to_text();
+        assert!(text.contains("7 of 10 were measured inside, 70 %; 80 to 95 % are asked: MISSED"));
+        assert_eq!(text.matches("; outside").count(), 3, "{text}");
+        // Without curves there is nothing to judge.
+        assert!(check(&[("a", 100.0, &[101.0])]).pass());
+    }
+
+    #[test]
     fn the_table_and_its_json() {
         let c = check(&[
             ("chase", 104.0, &[99.0, 100.0, 130.0]),
@@ -218,10 +294,10 @@ mod tests {
             ("join", 1500.0, &[1000.0]),
         ]);
         expect![[r#"
-            workload        size   predicted   measured         ±      error %  bound
-            chase          3 MiB       104.0      100.0     7.750 ns      +4.0  met, and the goal
-            update         3 MiB       0.900      1.000     0.000 ns     -10.0  met
-            join           3 MiB        1500       1000     0.000 ns     +50.0  MISSED
+            workload        size   predicted      80 % interval   measured         ±      error %  bound
+            chase          3 MiB       104.0                  -      100.0     7.750 ns      +4.0  met, and the goal
+            update         3 MiB       0.900                  -      1.000     0.000 ns     -10.0  met
+            join           3 MiB        1500                  -       1000     0.000 ns     +50.0  MISSED
 
             bound 15 %: met by 2 of 3; goal 5 %: met by 1; error, median 10.0 %, worst 50.0 %
 

@@ -13,7 +13,8 @@ fn small() -> Hardware {
 }
 
 fn predicted(m: &Hardware, expected: Expect) {
-    let near = Near { stream: 2_000.0, update: 1_500.0 };
+    let alike = |ps| Predicted { low: ps, time: ps, high: ps };
+    let near = Near { stream: alike(2_000.0), update: alike(1_500.0) };
     let geometry = record::geometry(m).unwrap();
     let mut text = String::new();
     for kernel in Kernel::ALL {

@@ -113,6 +113,7 @@ fn topology() -> topology::Hardware {
         distances: vec![vec![10, 20], vec![20, 10]],
         links: Vec::new(),
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Default::default(),
     }
 }

@@ -3,6 +3,7 @@
 //! A processor cannot start a load before it knows its address, so that a walk
 //! takes one full latency a step; lines in random order defeat the prefetchers.
 
+use super::cpus;
 use super::region::Region;
 use super::stats::{per_operation, shuffled, timed};
 use homenode_core::splitmix::SplitMix;
@@ -71,9 +72,22 @@ impl<'a> Chain<'a> {
         random: &mut SplitMix,
         order: &mut Vec<u32>,
     ) -> Self {
-        let lines = lines.clamp(2, stride.room(region.len()));
+        Self::build_at(region, 0, stride, lines, random, order)
+    }
+
+    /// As [`Chain::build`], from byte `from` of the region on: a multiple of a page, so far from its
+    /// end that two lines fit.
+    pub(crate) fn build_at(
+        region: &'a Region,
+        from: usize,
+        stride: Stride,
+        lines: usize,
+        random: &mut SplitMix,
+        order: &mut Vec<u32>,
+    ) -> Self {
+        let lines = lines.clamp(2, stride.room(region.len() - from));
         shuffled(lines, random, order);
-        let address = |i: u32| region.at(stride.offset(i as usize));
+        let address = |i: u32| region.at(from + stride.offset(i as usize));
         for pair in order.windows(2) {
             set_next(address(pair[0]), address(pair[1]));
         }
@@ -95,6 +109,11 @@ impl<'a> Chain<'a> {
     /// Takes so many steps.
     pub(crate) fn walk(&mut self, steps: u64) {
         self.at = walk(self.at, steps);
+    }
+
+    /// Mean CPU time of one dependent load over a slot, in picoseconds.
+    pub(super) fn mean_time(&mut self, slot: Duration) -> f64 {
+        cpus::average(slot, BATCH, || self.walk(BATCH))
     }
 
     /// Time of one dependent load, in picoseconds.
@@ -251,6 +270,20 @@ mod tests {
     fn a_chain_never_leaves_its_region() {
         assert_eq!(cycle(Stride::Page, usize::MAX).len(), 512);
         assert_eq!(cycle(Stride::Dense, 0).len(), 2);
+    }
+
+    #[test]
+    fn a_chain_that_begins_further_on_stays_there() {
+        let region = Region::map(4 << 20, PageKind::Base, None, false).unwrap();
+        let from = 2 << 20;
+        let random = &mut SplitMix::new(7);
+        let mut chain =
+            Chain::build_at(&region, from, Stride::Dense, usize::MAX, random, &mut vec![]);
+        assert_eq!(chain.lines(), (2 << 20) / LINE);
+        let last = region.start() as usize + region.len() - LINE;
+        assert!(chain.holds(region.start() as usize + from) && chain.holds(last));
+        assert!(!chain.holds(region.start() as usize));
+        assert!(chain.mean_time(Duration::ZERO) >= 0.0);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! code: on some cores registers run out before the window is full.
 
 use super::chase::Chain;
+use super::cpus;
 use super::region::Region;
 use super::stats::{per_operation, timed};
 use homenode_core::splitmix::SplitMix;
@@ -24,38 +25,40 @@ use std::time::Duration;
 /// Updates in one batch.
 const UPDATES: u64 = 4096;
 
-/// Time of an update (load, change, store) of a word in a random line of the first `len`
-/// bytes, each independent of the others, in picoseconds.
-pub(super) fn update_time(
+/// Mean CPU time of an update (load, change, store) of a word in a random line of `len` bytes from byte
+/// `from` of the region on, each independent of the others, in picoseconds. What is stored is what
+/// was there: a chain that lies there stays.
+pub(super) fn mean_update_time(
     region: &Region,
-    len: usize,
+    (from, len): (usize, usize),
     random: &mut SplitMix,
     slot: Duration,
-) -> Option<f64> {
-    let mut x = random.next();
-    let words = (len.min(region.len()) / 8) as u64;
-    if words <= 1 << 22 {
+) -> f64 {
+    let len = len.min(region.len() - from);
+    if len <= 64 << 20 {
         // What fits into a cache is there before the first batch counts.
-        for _ in 0..words / UPDATES + 1 {
-            x = updates(region, words, x);
+        for offset in (0..len).step_by(64) {
+            // SAFETY: inside of the region, which is writable and in which nobody holds a reference.
+            unsafe { *region.at(from + offset).cast::<u64>() ^= black_box(0) };
         }
     }
-    per_operation(slot, || Some(timed(UPDATES, || x = updates(region, words, x))))
+    let mut x = random.next();
+    cpus::average(slot, UPDATES, || x = updates(region, from, (len / 8) as u64, x))
 }
 
 #[inline(never)]
-fn updates(region: &Region, words: u64, mut x: u64) -> u64 {
-    assert!(words <= (region.len() / 8) as u64);
-    let start = region.start().cast::<u64>();
+fn updates(region: &Region, from: usize, words: u64, mut x: u64) -> u64 {
+    assert!(words >> 32 == 0, "the product of two halves fits");
+    assert!(from % 8 == 0 && from as u64 / 8 + words <= region.len() as u64 / 8);
+    let (start, nothing) = (region.at(from).cast::<u64>(), black_box(0));
     for _ in 0..UPDATES {
-        // A hash of a count: no update waits for the number before its own.
-        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = x;
-        z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let i = ((u128::from(z) * u128::from(words)) >> 64) as usize;
-        // SAFETY: `i` is below the number of words of the region, which is writable and
-        // in which nobody holds a reference.
-        unsafe { *start.add(i) ^= x };
+        // As few instructions as it takes: how many updates fit into a core's window is what is timed.
+        // Knuth's MMIX generator; its upper half is used.
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let i = (((x >> 32) * words) >> 32) as usize;
+        // SAFETY: `i` is below the number of words from there on; the region is writable, and nobody
+        // holds a reference into it.
+        unsafe { *start.add(i) ^= nothing };
     }
     black_box(x)
 }
@@ -144,6 +147,10 @@ mod tests {
         assert_ne!(a, b);
         let (c, d) = turns::<8>(a, b);
         assert!(!turn_known() || (chain.holds(c) && chain.holds(d)));
-        assert!(update_time(&region, usize::MAX, &mut SplitMix::new(1), Duration::ZERO).is_some());
+        for at in [(0, usize::MAX), (1 << 20, 1 << 20), (4096, 64)] {
+            mean_update_time(&region, at, &mut SplitMix::new(1), Duration::ZERO);
+        }
+        // The chain is still one.
+        assert!(chain.holds(a) && chain.holds(b));
     }
 }

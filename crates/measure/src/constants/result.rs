@@ -1,9 +1,11 @@
 //! From samples to a machine: every constant with value, spread, method, origin.
 
 use super::calls::{Call, LARGE_BYTES, MAPS};
+use super::curves;
 use super::rounds::{Kernel, LinkSeries, Migration, Samples, Wakes, sweep_point};
 use super::stats::{Series, measured, whole, within};
 use homenode_core::costs::{Constant, Cost, Costs};
+use homenode_core::curve::Walk;
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Hardware, LATENCY_BOUNDS, LOCAL_DISTANCE, Link,
 };
@@ -39,6 +41,14 @@ pub(super) fn machine(topology: &Topology, samples: &Samples) -> Hardware {
         distances: topology.distances.clone(),
         links,
         idle_states: Vec::new(),
+        curves: [
+            (Walk::Chase, &samples.sweep),
+            (Walk::Stream, &samples.streams),
+            (Walk::Update, &samples.updates),
+        ]
+        .into_iter()
+        .filter_map(|(walk, sizes)| curves::curve(walk, sizes))
+        .collect(),
         costs: Costs(costs),
     }
 }
@@ -540,18 +550,54 @@ fn last_level(topology: &Topology) -> u8 {
     topology.caches.last().map_or(0, |c| c.level)
 }
 
-/// What one core reads in order inside of a cache.
+/// What one core reads in order inside of a cache, in MB/s.
 fn inner(topology: &Topology, s: &Samples, level: u8) -> Option<Constant> {
-    let point = sweep_point(&topology.caches, level)?;
-    s.inner.get(&level)?.measured(format!("one core reads {} in order, over and over", size(point)))
+    let (point, times) = curves::nearest(&s.streams, read_point(topology, s, level)?)?;
+    let rates: Series = times.iter().filter(|t| *t > 0.0).map(|t| 64.0 * 1e6 / t).collect();
+    rates.measured(format!("one core reads {} in order, over and over", size(point)))
 }
 
 /// An independent update inside of a cache.
 fn inner_update(topology: &Topology, s: &Samples, level: u8) -> Option<Constant> {
+    let (point, times) = curves::nearest(&s.updates, read_point(topology, s, level)?)?;
+    times.measured(format!("independent updates of random words of {}", size(point)))
+}
+
+/// How far the last level reaches for one program, in bytes: from a size that is just outside of the
+/// level before, where half of the way to memory's latency is gone. By quantile of the rounds: in the
+/// fast ones it reaches further.
+struct Reach {
+    outside: usize,
+    median: f64,
+    spread: Option<f64>,
+}
+
+fn reach(topology: &Topology, s: &Samples) -> Option<Reach> {
+    let shapes = &topology.caches;
+    let inner = shapes.iter().rev().nth(1).map_or(0, |c| c.size.0 as usize);
+    let first = *s.sweep.iter().find(|(size, t)| **size >= 2 * inner && !t.is_empty())?.0;
+    let at = |q: f64| -> Option<f64> {
+        let points = s.sweep.range(first..).map(|(&n, t)| Some((n as f64, t.quantile(q)?)));
+        let points: Vec<(f64, f64)> = points.collect::<Option<_>>()?;
+        let (own, outer) = (points.first()?.1, home(s)?.load_huge.median()?);
+        crossing(&points, f64::midpoint(own, outer)).filter(|_| outer > own)
+    };
+    let spread = at(0.25).zip(at(0.75)).map(|(fast, slow)| (fast - slow).abs() / 2.0);
+    Some(Reach { outside: first, median: at(0.5)?, spread })
+}
+
+/// Over which size a level's figures are read: [`sweep_point`], and of the last level half of the way, by
+/// quotients, from outside of the level before to where it ends for this program. Of one that is shared
+/// with other virtual machines a quarter may be more than this one has.
+fn read_point(topology: &Topology, s: &Samples, level: u8) -> Option<usize> {
     let point = sweep_point(&topology.caches, level)?;
-    s.inner_update
-        .get(&level)?
-        .measured(format!("independent updates of random words of {}", size(point)))
+    if level != last_level(topology) || topology.caches.len() < 2 {
+        return Some(point);
+    }
+    let Some(Reach { outside, median, .. }) = reach(topology, s) else { return Some(point) };
+    let middle = (outside as f64 * median.max(outside as f64)).sqrt() as usize;
+    let (found, _) = curves::nearest(&s.sweep, middle)?;
+    Some(found.min(point).max(outside.min(point)))
 }
 
 /// The last level as one program sees it: walks over sizes, until half of the loads go
@@ -561,33 +607,24 @@ fn llc_reach(topology: &Topology, s: &Samples) -> Constant {
         return default_because(Cost::LlcReach, "not measured: sysfs shows no cache");
     };
     let nominal = shape.size.0;
-    let found = (|| {
-        let point = sweep_point(&topology.caches, shape.level)?;
-        let own = s.sweep.get(&point)?.median()?;
-        let outer = home(s)?.load_huge.median()?;
-        effective_size(own, outer, point, s)
-    })();
-    match found {
-        Some(bytes) if (bytes as u64) < nominal => {
-            let method = format!(
-                "walks of random lines over growing sizes: half of the way to memory's latency at {}; sysfs says {}",
-                size(bytes),
-                size(nominal as usize)
-            );
-            measured(bytes as f64, None, method)
-        }
-        Some(bytes) => {
-            let method = format!(
-                "the size by sysfs: walks of random lines are half of the way to memory's latency at {} only",
-                size(bytes)
-            );
-            measured(nominal as f64, None, method)
-        }
-        None => Constant::assumed(
+    let Some(Reach { median, spread, .. }) = reach(topology, s) else {
+        return Constant::assumed(
             nominal,
             "the size by sysfs; not measured: the sweep shows no end of this level",
-        ),
+        );
+    };
+    let at = size(median as usize);
+    if (median as u64) < nominal {
+        let method = format!(
+            "walks of random lines over growing sizes: half of the way to memory's latency at {at}; sysfs says {}",
+            size(nominal as usize)
+        );
+        return measured(median, spread, method);
     }
+    let method = format!(
+        "the size by sysfs: walks of random lines are half of the way to memory's latency at {at} only"
+    );
+    measured(nominal as f64, spread, method)
 }
 
 /// Where a rising curve first comes above `height`, on a straight line from the point before.
@@ -800,7 +837,7 @@ fn caches(topology: &Topology, s: &Samples) -> Vec<Cache> {
 fn cache_latency(topology: &Topology, c: &CacheShape, s: &Samples) -> Constant {
     let shapes = &topology.caches;
     let at = |level| {
-        let point = sweep_point(shapes, level)?;
+        let point = read_point(topology, s, level)?;
         Some((point, s.sweep.get(&point)?))
     };
     let measured = at(c.level).and_then(|(point, times)| {

@@ -2,8 +2,9 @@
 
 use super::calls::{self, Call};
 use super::chase::{Chain, LINE, Stride, WIDTHS};
+use super::curves::{self, Sizes};
 use super::kernel::{self, Batch, Compactor, Scanner};
-use super::overlap::{DISTANCES, turn_time, update_time};
+use super::overlap::{DISTANCES, mean_update_time, turn_time};
 use super::region::{PageKind, Region};
 use super::stats::{Series, per_operation, shuffled, timed};
 use super::stream::{self, Flow, bandwidth};
@@ -24,6 +25,8 @@ const BUFFER_MIN: usize = 4 * MIB;
 /// Buffers that are wanted even where caches look small: a virtual machine's
 /// sysfs may show less cache than there is.
 const BUFFER_WANTED: usize = 256 * MIB;
+/// Largest buffer that curves end with.
+const WIDEST: usize = 768 * MIB;
 /// Pages that one batch of faults touches: 16 MiB, too much for the caches
 /// nearest to the core, so that zeroing costs what it costs in real programs.
 const FAULT_BYTES: usize = 16 * MIB;
@@ -47,7 +50,8 @@ mod slot {
     pub(super) const WIDTH: u64 = 30;
     pub(super) const UPDATE: u64 = 60;
     pub(super) const TURN: u64 = 12;
-    pub(super) const INNER: u64 = 25;
+    /// For each footprint of streams and of updates.
+    pub(super) const FOOTPRINT: u64 = 8;
     pub(super) const NEAR: u64 = 20;
     pub(super) const COPY: u64 = 80;
     pub(super) const FAULT: u64 = 80;
@@ -63,7 +67,7 @@ mod slot {
     /// For each kind of look.
     pub(super) const LOOK: u64 = 10;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_610;
+    pub(super) const HOME: u64 = 2_950;
 }
 
 /// A node whose CPUs we may use.
@@ -162,7 +166,10 @@ pub(super) struct Samples {
     /// The link on which everything that belongs to no pair was taken.
     pub(super) home: Option<(NodeId, NodeId)>,
     /// Walks over sizes in bytes.
-    pub(super) sweep: BTreeMap<usize, Series>,
+    pub(super) sweep: Sizes,
+    /// What a line of a stream and an update take over sizes in bytes.
+    pub(super) streams: Sizes,
+    pub(super) updates: Sizes,
     /// Walks over pages: the walk in 4 KiB pages less the one in huge pages.
     pub(super) tlb: BTreeMap<usize, Series>,
     /// Load and owning load of a line in the first cache.
@@ -174,10 +181,6 @@ pub(super) struct Samples {
     pub(super) update: Series,
     /// Time of a turn over instructions between its loads.
     pub(super) turns: BTreeMap<u64, Series>,
-    /// MB/s of one core in order, by level of the cache.
-    pub(super) inner: BTreeMap<u8, Series>,
-    /// Time of an independent update, by level of the cache.
-    pub(super) inner_update: BTreeMap<u8, Series>,
     pub(super) copy: Series,
     pub(super) first_touch: Kernel,
     pub(super) protect_fault: Kernel,
@@ -239,6 +242,9 @@ fn sweep_sizes(caches: &[CacheShape], largest: usize, coarse: bool) -> BTreeSet<
         octave *= 2;
     }
     sizes.retain(|&s| s <= end);
+    if !coarse {
+        sizes.extend(curves::beyond(caches).iter().filter(|&&s| s <= largest));
+    }
     sizes
 }
 
@@ -282,12 +288,23 @@ fn buffer_sizes(options: &Options, topology: &Topology) -> (usize, usize) {
     (fit(4 * llc), fit(2 * llc * llcs))
 }
 
+/// Size of the buffer with which curves end, less than the 1 GiB that the truth check registers; `None`
+/// where the others are as large.
+fn widest(options: &Options, others: usize) -> Option<usize> {
+    let left = kernel::available_bytes().map_or(usize::MAX, |b| b as usize / 12);
+    let wide = (3 * others).min(WIDEST).min(options.buffer_max.0 as usize).min(left);
+    (wide >= 2 * others).then_some(wide / (2 * MIB) * (2 * MIB))
+}
+
 /// Sizes in bytes over which [`super::measure`] reads, walks or writes on such a machine: what
 /// a check of its figures must not use again.
 pub fn sizes_used(options: &Options, topology: &Topology) -> BTreeSet<u64> {
     let (walked, streamed) = buffer_sizes(options, topology);
     let coarse = options.buffer_max.0 < BUFFER_WANTED as u64;
     let mut all = sweep_sizes(&topology.caches, streamed, coarse);
+    let widest = widest(options, walked.max(streamed));
+    all.extend(widest);
+    all.extend(curves::footprints(&topology.caches, streamed, coarse));
     all.extend([walked, streamed, FAULT_BYTES, COMPACT_BYTES, 128 * LINE]);
     all.extend(tlb_pages(&topology.caches, coarse).into_iter().flat_map(|n| [n * 4096, n * LINE]));
     all.into_iter().map(|s| s as u64).collect()
@@ -404,6 +421,16 @@ pub(super) fn run(
             to,
         };
         let mut bench = None;
+        let mut wide = None;
+        let wide_region = match widest(options, walked.max(streamed)) {
+            Some(len) if is_home => buffer(len, PageKind::Huge, node).ok(),
+            _ => None,
+        };
+        if let Some(region) = &wide_region {
+            let (random, dense) = (&mut course.random, Stride::Dense);
+            let chain = Chain::build(region, dense, usize::MAX, random, &mut order);
+            wide = Some(Wide { region, chain });
+        }
         if is_home {
             let samples = &mut course.samples;
             // On the same node, if there is another CPU there.
@@ -422,12 +449,18 @@ pub(super) fn run(
             }
             if let Some(bench) = &mut bench {
                 cpus::pin(first.cpus[0]);
-                bench.round(&link.huge, &mut course);
+                bench.round(&mut link.huge, wide.as_mut(), &mut course);
             }
         }
     }
     course.samples.took = began.elapsed();
     Ok(course.samples)
+}
+
+/// The buffer with which curves end, and the walk over all of it.
+struct Wide<'a> {
+    region: &'a Region,
+    chain: Chain<'a>,
 }
 
 /// A run: how long things may take, how far it is, and what was taken.
@@ -502,8 +535,10 @@ struct Home<'a> {
     scanner: Result<Scanner, String>,
     mover: Option<Mover>,
     sizes: BTreeSet<usize>,
-    /// Level and size of caches in which streams are timed: where latencies are read.
-    inner: Vec<(u8, usize)>,
+    /// Over which bytes streams and updates go.
+    footprints: BTreeSet<usize>,
+    /// Beyond this walks need no warming.
+    cached: usize,
     /// Where two walks of the far chain have come to.
     turning: Option<[usize; 2]>,
     pages: Vec<usize>,
@@ -581,11 +616,11 @@ impl<'a> Home<'a> {
         samples.migration = mover.as_ref().map(Mover::migration);
         let sizes = sweep_sizes(&topology.caches, stream.len(), coarse);
         let order = Vec::new();
-        let levels = topology.caches.iter().map(|c| c.level).filter(|&l| l > 1);
-        let inner = levels.filter_map(|l| Some((l, sweep_point(&topology.caches, l)?))).collect();
+        let last = topology.caches.iter().map(|c| c.size.0 as usize).max().unwrap_or(16 * MIB);
         Ok(Self {
             turning: None,
-            inner,
+            footprints: curves::footprints(&topology.caches, stream.len(), coarse),
+            cached: 2 * last,
             stream,
             paged,
             faults,
@@ -599,7 +634,7 @@ impl<'a> Home<'a> {
         })
     }
 
-    fn round(&mut self, far: &Chain<'_>, course: &mut Course<'_>) {
+    fn round(&mut self, far: &mut Chain<'_>, wide: Option<&mut Wide<'_>>, course: &mut Course<'_>) {
         let Course { clock, meter, random, samples } = course;
         meter.step("instruction time", slot::CLOCK);
         samples.add.push(cpus::dependent_add(clock.slot(slot::CLOCK)));
@@ -646,11 +681,29 @@ impl<'a> Home<'a> {
         self.near(clock, random, samples);
         for &size in &self.sizes {
             let lines = size / LINE;
-            let mut chain =
-                Chain::build(self.stream, Stride::Dense, lines, random, &mut self.order);
-            chain.warm();
-            let time = chain.load_time(clock.slot(slot::SWEEP_POINT));
-            samples.sweep.entry(size).or_default().push(time);
+            let from = somewhere(self.stream, size, random);
+            let (stride, order) = (Stride::Dense, &mut self.order);
+            let mut chain = Chain::build_at(self.stream, from, stride, lines, random, order);
+            if size <= self.cached {
+                chain.warm();
+            }
+            let time = chain.mean_time(clock.slot(slot::SWEEP_POINT));
+            samples.sweep.entry(size).or_default().push(Some(time));
+        }
+        meter.step("streams and updates by footprint", slot::HOME / 8);
+        let slot = clock.slot(slot::FOOTPRINT);
+        for &size in &self.footprints {
+            let at = (somewhere(self.stream, size, random), size);
+            footprint(self.stream, at, random, slot, samples);
+        }
+        let chain_time = |chain: &mut Chain<'_>, samples: &mut Samples| {
+            let time = chain.mean_time(clock.slot(4 * slot::SWEEP_POINT));
+            samples.sweep.entry(chain.lines() * LINE).or_default().push(Some(time));
+        };
+        chain_time(far, samples);
+        if let Some(Wide { region, chain }) = wide {
+            chain_time(chain, samples);
+            footprint(region, (0, region.len()), random, 4 * slot, samples);
         }
         meter.step("reach of the TLB", slot::HOME / 8);
         for &pages in &self.pages {
@@ -669,18 +722,12 @@ impl<'a> Home<'a> {
             samples.widths.entry(n).or_default().push(time);
         }
         meter.step("what a core overlaps", slot::HOME / 8);
-        samples.update.push(update_time(self.stream, usize::MAX, random, clock.slot(slot::UPDATE)));
+        let (all, slot) = ((0, usize::MAX), clock.slot(slot::UPDATE));
+        samples.update.push(Some(mean_update_time(self.stream, all, random, slot)));
         for n in DISTANCES {
             let at = self.turning.get_or_insert_with(|| far.opposite());
             let time = turn_time(far, at, n, clock.slot(slot::TURN));
             samples.turns.entry(n).or_default().push(time);
-        }
-        for &(level, size) in &self.inner {
-            stream::alone(self.stream, size, Flow::Read, Duration::ZERO);
-            let rate = stream::alone(self.stream, size, Flow::Read, clock.slot(slot::INNER));
-            samples.inner.entry(level).or_default().push(Some(rate));
-            let time = update_time(self.stream, size, random, clock.slot(slot::INNER));
-            samples.inner_update.entry(level).or_default().push(time);
         }
         meter.step("page copies", slot::COPY);
         samples.copy.push(self.copies(clock.slot(slot::COPY), random));
@@ -768,6 +815,36 @@ impl<'a> Home<'a> {
     }
 }
 
+/// Where in the region so many bytes lie this time: at a huge page, anywhere.
+fn somewhere(region: &Region, size: usize, random: &mut SplitMix) -> usize {
+    let huge = 2 * MIB;
+    let room = region.len().saturating_sub(size) / huge;
+    random.below(room as u64 + 1) as usize * huge
+}
+
+/// A sample of a stream and one of updates over so many bytes from a place on.
+fn footprint(
+    region: &Region,
+    at: (usize, usize),
+    random: &mut SplitMix,
+    slot: Duration,
+    samples: &mut Samples,
+) {
+    if at.1 <= 64 * MIB {
+        // Once round, so that what fits into the caches is there.
+        stream::alone(region, at, Flow::Read, slot / 4);
+    }
+    // 64 bytes at MB/s, in picoseconds.
+    let line = 64.0 * 1e6 / stream::alone(region, at, Flow::Read, slot).max(1e-3);
+    samples.streams.entry(at.1).or_default().push(Some(line));
+    if at.1 <= 64 * MIB {
+        // A cache that nearly holds them needs some rounds until it holds what it will.
+        mean_update_time(region, at, random, slot);
+    }
+    let update = mean_update_time(region, at, random, slot);
+    samples.updates.entry(at.1).or_default().push(Some(update));
+}
+
 /// Copies page `from` to page `to`, another one.
 fn copy_page(region: &Region, from: usize, to: usize) {
     assert_ne!(from, to);
@@ -797,7 +874,7 @@ mod tests {
         assert_eq!(sweep_point(&[shape(1, 32)], 1), Some(16 << 10));
         let sizes = sweep_sizes(&caches, 1 << 30, false);
         assert!(caches.iter().all(|c| sizes.contains(&sweep_point(&caches, c.level).unwrap())));
-        assert_eq!(sizes.last(), Some(&(64 << 20)));
+        assert_eq!(sizes.last(), Some(&(128 << 20)));
     }
 
     #[test]

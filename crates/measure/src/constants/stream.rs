@@ -70,11 +70,17 @@ pub(super) fn bandwidth(
     Some((rates.iter().sum(), rates.len()))
 }
 
-/// MB/s of this thread alone over the first `len` bytes of a region: whole chunks, at
+/// MB/s of this thread alone over `len` bytes of a region from byte `from` on: whole chunks, at
 /// least one.
-pub(super) fn alone(region: &Region, len: usize, flow: Flow, slot: Duration) -> f64 {
-    let chunks = (len.min(region.len()) / CHUNK).max(1);
-    run(Part { start: region.start(), chunks }, flow, slot)
+pub(super) fn alone(
+    region: &Region,
+    (from, len): (usize, usize),
+    flow: Flow,
+    slot: Duration,
+) -> f64 {
+    let from = from.min(region.len() - CHUNK);
+    let chunks = (len.min(region.len() - from) / CHUNK).max(1);
+    run(Part { start: region.at(from), chunks }, flow, slot)
 }
 
 /// Goes round the part until `slot` has passed; MB/s.
@@ -150,11 +156,19 @@ mod tests {
     fn one_thread_stays_within_its_bytes() {
         let region = Region::map(4 << 20, PageKind::Base, None, false).unwrap();
         for len in [1, 2 * CHUNK, usize::MAX] {
-            let rate = alone(&region, len, Flow::Write, Duration::from_millis(1));
+            let rate = alone(&region, (0, len), Flow::Write, Duration::from_millis(1));
             assert!(rate > 0.0 && rate.is_finite());
         }
         // SAFETY: nobody else uses the region.
         assert_eq!(unsafe { region.at(CHUNK - 1).read() }, 0x01);
+        let other = Region::map(4 << 20, PageKind::Base, None, false).unwrap();
+        for from in [2 * CHUNK, usize::MAX] {
+            let rate = alone(&other, (from, CHUNK), Flow::Write, Duration::from_millis(1));
+            assert!(rate > 0.0 && rate.is_finite());
+        }
+        // SAFETY: nobody else uses it either.
+        let byte = |at| unsafe { other.at(at).read() };
+        assert_eq!([CHUNK, 3 * CHUNK, other.len()].map(|end| byte(end - 1)), [0, 1, 1]);
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn machine(shape: &Shape) -> Hardware {
         distances: ids.iter().map(|a| ids.iter().map(|b| distance(a, b)).collect()).collect(),
         links: ids.iter().flat_map(|&a| ids.iter().map(move |&b| link(a, b))).collect(),
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Costs::default(),
     }
 }

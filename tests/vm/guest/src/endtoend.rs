@@ -269,6 +269,7 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Hardware {
         distances: asked.distances.clone(),
         links,
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Costs::default(),
     }
 }

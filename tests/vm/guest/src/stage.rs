@@ -293,6 +293,7 @@ fn machine(asked: &Asked) -> Result<Hardware> {
         distances: seen.distances,
         links,
         idle_states: Vec::new(),
+        curves: Vec::new(),
         costs: Default::default(),
     })
 }

@@ -223,3 +223,40 @@ fn a_caches_effective_size_is_in_its_method() {
     assert_eq!(of(1).0, 4_500);
     assert!(of(1).1.contains("at 2 MiB") && of(1).1.contains("virtual machine"), "{}", of(1).1);
 }
+
+/// sysfs shows 32 MiB of last level, of which strangers leave some three.
+#[test]
+fn a_last_level_that_is_shared_is_read_where_this_machine_has_it() {
+    let mut s = with_link(true);
+    let mib = |m: f64| (m * (1 << 20) as f64) as usize;
+    for (size, t) in [
+        (16 << 10, [1e3; 3]),
+        (256 << 10, [4e3; 3]),
+        (mib(2.0), [14e3, 15e3, 16e3]),
+        (mib(2.5), [15e3, 15e3, 17e3]),
+        (mib(3.25), [20e3, 40e3, 70e3]),
+        (mib(4.0), [70e3, 90e3, 95e3]),
+        (mib(8.0), [99e3, 100e3, 101e3]),
+        (mib(64.0), [102e3; 3]),
+    ] {
+        s.sweep.insert(size, series(&t));
+        s.streams.insert(size, series(&t.map(|t| t / 10.0)));
+        s.updates.insert(size, series(&t.map(|t| t / 5.0)));
+    }
+    let mut t = topology(&[&[10]]);
+    let shape = |level, size: u64| CacheShape { level, size: Bytes(size), ..t.caches[0] };
+    t.caches = vec![shape(1, 32 << 10), shape(2, 1 << 20), shape(3, 32 << 20)];
+    let m = machine(&t, &s);
+    check(&m);
+    assert_eq!(m.caches[2].latency.value, 15_000, "{}", m.caches[2].latency.method);
+    // Half of the way from 15 ns to 102 is between 3.25 and 4 MiB.
+    let reach = &m.costs.0[&Cost::LlcReach];
+    assert!((mib(3.25) as u64..mib(4.0) as u64).contains(&reach.value), "{reach:?}");
+    assert!(reach.spread.is_some_and(|s| s > 0));
+    // 64 bytes in 1.5 ns; an update in 3.
+    assert_eq!(m.costs.get(Cost::StreamLlc), 42_667);
+    assert_eq!(m.costs.get(Cost::UpdateLlc), 3_000);
+    // All three curves are in the file, and may be there.
+    assert_eq!(m.curves.iter().map(|c| c.walk).collect::<Vec<_>>(), Walk::ALL);
+    assert!(m.curves.iter().all(|c| c.check().is_ok() && c.points.len() == 8));
+}
