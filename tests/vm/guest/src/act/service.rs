@@ -194,8 +194,12 @@ pub(crate) fn service(asked: &Asked) -> TestResult {
         let _ = ctl(&["stop", "homenode.service"]);
         bail!("of {hot} pages {now} are still below: {}", said());
     }
-    let moved: u64 = ledger(before)?.iter().filter_map(|row| row["moved_bytes"].as_u64()).sum();
-    ensure!(moved / 4096 >= hot - now, "{moved} bytes in the ledger; {hot} pages, then {now}");
+    // A row is written when its move is reported, up to half a second later.
+    let moved = || -> Result<u64> {
+        Ok(ledger(before)?.iter().filter_map(|row| row["moved_bytes"].as_u64()).sum())
+    };
+    super::until("all moves in the ledger", &|| moved().is_ok_and(|m| m / 4096 >= hot - now))?;
+    let moved = moved()?;
     // A loop that hangs is ended by the watchdog; what is set is put back, and it begins again.
     let main = |t: &State| t["MainPID"].clone();
     let first = main(&told);
