@@ -126,7 +126,8 @@ pub(crate) fn promoted(vmstat: &VmStat, own: Option<&Own>) -> u64 {
 
 fn demoted(run: &RunFigures) -> u64 {
     let kernel = [Item::PgdemoteKswapd, Item::PgdemoteDirect].map(|i| run.vmstat.get(i));
-    kernel.iter().sum::<u64>() + run.own.as_ref().map_or(0, |own| own.moved(Reason::MakeRoom))
+    let down = |own: &Own| own.moved(Reason::MakeRoom) + own.moved(Reason::SlowUnderLoad);
+    kernel.iter().sum::<u64>() + run.own.as_ref().map_or(0, down)
 }
 
 /// A figure, and how it is taken.

@@ -26,7 +26,9 @@ mod decide;
 mod estimate;
 pub(crate) mod heat;
 mod home;
+mod level;
 pub(crate) mod living;
+mod lower;
 mod nodes;
 mod open;
 mod place;
@@ -47,6 +49,7 @@ use crate::topology;
 use crate::units::{MBps, NodeId, PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
 use estimate::Estimate;
+use level::Level;
 use living::Living;
 use nodes::Nodes;
 use open::Open;
@@ -90,6 +93,8 @@ pub struct Engine {
     /// Whose places were told in this batch.
     reported: BTreeSet<Who>,
     plan: Plan,
+    /// What was learnt of fast nodes that load makes slow.
+    levels: BTreeMap<NodeId, Level>,
     open: BTreeMap<OrderId, Open>,
     out: VecDeque<Order>,
     last_id: u64,
@@ -202,6 +207,7 @@ impl Engine {
             nr_watched: 0,
             reported: BTreeSet::new(),
             plan: Plan::default(),
+            levels: BTreeMap::new(),
             open: BTreeMap::new(),
             out: VecDeque::new(),
             last_id: 0,
@@ -362,6 +368,9 @@ impl Engine {
             Seen::Node { node, ref zones, load, idle } => {
                 if !self.nodes.see(node, zones, load, idle) {
                     self.ledger.unknown += u64::from(!zones.is_empty());
+                }
+                if load.is_some() {
+                    self.heed_load();
                 }
             }
             Seen::Done { order, tried, moved, fails, took } => {

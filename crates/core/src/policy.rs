@@ -15,6 +15,7 @@
 //! node 0, and is told by `Seen::Done` how many got there. `examples/own-policy` is a
 //! whole one.
 
+pub mod answers;
 pub mod checks;
 pub mod choice;
 pub mod extents;
@@ -53,7 +54,7 @@ pub trait Policy {
     fn timeout(&self) -> Option<Picos>;
 
     /// Whether it has to be told how much nodes are loaded, as counters of memory controllers
-    /// would tell it ([`seen::Seen::Node`]). No live source does yet.
+    /// would tell it ([`seen::Seen::Node`]). No live source has them; samples tell it unasked.
     fn needs_load(&self) -> bool {
         false
     }

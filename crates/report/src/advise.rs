@@ -200,6 +200,7 @@ fn reason_text(name: &str) -> &'static str {
     let all = [
         (Reason::Hot, "in use on a slow node"),
         (Reason::MakeRoom, "colder, makes room"),
+        (Reason::SlowUnderLoad, "in use on a node that load makes slow"),
         (Reason::NearItsCpus, "used by that node's CPUs"),
     ];
     all.into_iter().find(|(r, _)| r.name() == name).map_or("", |(_, text)| text)

@@ -19,6 +19,7 @@ use super::Engine;
 use super::estimate::{Estimate, ONE};
 use super::heat::{Cell, Rate};
 use super::home::Elsewhere;
+use super::lower::Shares;
 use super::nodes::saving;
 use super::place::Place;
 use super::plan::{LookPiece, Near, Piece, Plan};
@@ -35,11 +36,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const TELLING: u128 = 100;
 
 /// A stretch that would gain on another node.
-struct Candidate {
-    piece: Piece,
-    heat: Rate,
+pub(super) struct Candidate {
+    pub(super) piece: Piece,
+    pub(super) heat: Rate,
     /// What one page saves within the horizon.
-    each: u128,
+    pub(super) each: u128,
 }
 
 /// A stretch that could make room.
@@ -70,6 +71,8 @@ struct Gathered {
     counted: BTreeSet<Who>,
     /// Of the process that is judged.
     near: Near,
+    /// Of fast nodes whose load is told, who serves how much of the heat.
+    shares: BTreeMap<NodeId, Shares>,
     /// One after the other, processes share what it is done in.
     estimate: Estimate,
 }
@@ -84,7 +87,8 @@ impl Engine {
         let censuses = std::mem::take(&mut self.plan.censuses);
         self.plan = Plan { censuses, ..Plan::default() };
         let spent = self.fold();
-        let mut all = Gathered { counted: self.counted_soon(), ..Gathered::default() };
+        let shares = self.shares_under_load();
+        let mut all = Gathered { counted: self.counted_soon(), shares, ..Gathered::default() };
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
             all.near = Near::default();
@@ -111,7 +115,10 @@ impl Engine {
             residents.retain(|r| r.each <= cost || hidden.is_none_or(|h| r.heat <= h));
         }
         for node in fast {
-            let candidates = all.candidates.remove(&node).unwrap_or_default();
+            let mut candidates = all.candidates.remove(&node).unwrap_or_default();
+            if let Some(shares) = all.shares.remove(&node) {
+                self.under_load(node, shares, &mut candidates);
+            }
             let residents = all.residents.remove(&node).unwrap_or_default();
             let want = self.plan_node(node, candidates, residents);
             short |= want.residents;
@@ -181,6 +188,9 @@ impl Engine {
         let scales = self.settings.scales();
         let mut estimate = std::mem::take(&mut all.estimate);
         let heats = estimate.heats(&p.map, self.now, &scales);
+        for shares in all.shares.values_mut() {
+            shares.refused = p.map.iter().any(|(_, cell)| cell.trouble.forbidden);
+        }
         let away = self.may_go_home(p);
         for ((span, cell), &heat) in p.map.iter().zip(heats) {
             if let Some(from) = away {
@@ -258,7 +268,8 @@ impl Engine {
             place => {
                 // Would it be worth knowing?
                 let gain = cpu
-                    .and_then(|c| Some(self.nodes.most_gain(c, self.nodes.fast_for(c)?)))
+                    .zip(home)
+                    .map(|(c, home)| self.nodes.most_gain(c, home).max(self.nodes.relief(c, home)))
                     .unwrap_or(0);
                 let pages = span.pages().0;
                 let pays = place.as_ref().is_none_or(|p| p.present() > 0);
@@ -291,6 +302,14 @@ impl Engine {
             let fast = cpu.zip(home);
             let gain = fast.and_then(|(c, to)| Some((to, self.nodes.gain(c, on, to)?)));
             let top = self.nodes.is_top(on);
+            let is_stale = self.now.saturating_sub(cell.at) > self.settings.fresh;
+            let shares = home.and_then(|home| all.shares.get_mut(&home));
+            // Whether it goes down is said once all heat is known.
+            let may_lower = shares.is_some_and(|s| {
+                let piece =
+                    Piece { who, span, from: on, to: on, pages, saves: 0, why: Reason::Hot };
+                s.add(Some(on) == home, top, is_stale, heat, piece)
+            });
             let lead = if top { self.lead(p, span, cell) } else { Some(ONE) };
             let each = gain.map_or(0, |(_, g)| saving(least, g, 1, horizon));
             // What one side gains the other loses.
@@ -298,7 +317,7 @@ impl Engine {
             let worth = each > u128::from(self.per_page);
             if let Some((to, _)) = gain.filter(|_| worth) {
                 let why = if top { Reason::NearItsCpus } else { Reason::Hot };
-                if self.now.saturating_sub(cell.at) > self.settings.fresh {
+                if is_stale {
                     verdict = stay(Why::Stale);
                 } else if lead.is_none() {
                     verdict = stay(Why::Unsettled);
@@ -315,6 +334,7 @@ impl Engine {
                 continue;
             }
             verdict = verdict.or(match (fast, cpu) {
+                _ if may_lower => None,
                 (None, None) if heat > 0 => unknown(Evidence::Cpu),
                 (Some((_, to)), _) if to == on => stay(Why::Home),
                 _ => stay(Why::NotWorthIt),
@@ -609,7 +629,7 @@ impl Resident {
 }
 
 /// What several pages save, as far as a time can say it.
-fn times(each: u128, pages: u64) -> u128 {
+pub(super) fn times(each: u128, pages: u64) -> u128 {
     each.saturating_mul(u128::from(pages)).min(u128::from(u64::MAX))
 }
 

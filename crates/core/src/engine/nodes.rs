@@ -24,12 +24,21 @@ struct Memory {
     drift: i64,
     /// It said that there was no room: nothing more until it is seen again.
     closed: bool,
-    /// Latency under load, in thousandths of the unloaded one.
+    /// Latency under load, in thousandths of the unloaded one, and whether anything told it.
     load: u64,
+    told: bool,
     /// Thousandths of CPUs that were idle.
     idle: Option<u32>,
     /// Where its cold pages go, best first.
     below: Vec<NodeId>,
+}
+
+/// How long a fast node and the one below it take to answer, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnderLoad {
+    pub(super) below: NodeId,
+    pub(super) fast: u64,
+    pub(super) slow: u64,
 }
 
 /// All nodes.
@@ -91,6 +100,7 @@ impl Nodes {
         m.closed = false;
         m.idle = idle;
         m.load = load.map_or(1000, |l| u64::from(l).clamp(1, MOST_LOAD));
+        m.told = load.is_some();
         true
     }
 
@@ -126,6 +136,16 @@ impl Nodes {
         let load = self.memory.get(&on)?.load;
         Some(self.latency.get(&(cpu, on))?.saturating_mul(load) / 1000)
     }
+    /// A fast node and the one below it, as its CPUs reach both under their load; `None` where
+    /// the load of the fast one isn't told.
+    ///
+    /// Source: specs/engine.md#under-load.
+    pub(super) fn under_load(&self, fast: NodeId) -> Option<UnderLoad> {
+        let m = self.memory.get(&fast).filter(|m| m.told)?;
+        let cpu = self.with_cpu.iter().copied().find(|c| self.fast_for(*c) == Some(fast))?;
+        let below = *m.below.first()?;
+        Some(UnderLoad { below, fast: self.latency(cpu, fast)?, slow: self.latency(cpu, below)? })
+    }
     /// What an access saves if the page is on `to` instead of `from`; `None` where it
     /// loses or nothing is known.
     pub(super) fn gain(&self, cpu: NodeId, from: NodeId, to: NodeId) -> Option<u64> {
@@ -149,6 +169,12 @@ impl Nodes {
     /// The slowest node for a CPU, for what a page might gain at most.
     pub(super) fn most_gain(&self, cpu: NodeId, to: NodeId) -> u64 {
         self.memory.keys().filter_map(|n| self.gain(cpu, *n, to)).max().unwrap_or(0)
+    }
+
+    /// The same downwards: what an access saves below a fast node that load makes slow.
+    pub(super) fn relief(&self, cpu: NodeId, fast: NodeId) -> u64 {
+        let below = self.memory.get(&fast).and_then(|m| m.below.first());
+        below.and_then(|below| self.gain(cpu, fast, *below)).unwrap_or(0)
     }
 
     fn zones_now<'a>(

@@ -160,6 +160,8 @@ crate::named! {
         Hot => "hot",
         /// Cold on a fast node that has to make room.
         MakeRoom => "make_room",
+        /// Hot on a fast node that answers later, under its load, than the one below.
+        SlowUnderLoad => "slow_under_load",
         /// Its threads run elsewhere.
         NearItsCpus => "near_its_cpus",
         /// Its memory is elsewhere.

@@ -207,7 +207,7 @@ static PMU: DataSheet = DataSheet {
         exact(""),
         exact("when asked"),
         exact(""),
-        UNLOADED,
+        degraded("where the PMU tells how late memory answered; else unloaded"),
     ],
     rank: 1,
     missing: |facts| {

@@ -9,6 +9,7 @@
 //! sample 7@100 5 from 0 period 1000
 //! resident 7@100 0-500 on 1
 //! idle 0 1000                  of node 0's CPUs so many thousandths are idle
+//! load 0 3000                  node 0 takes three times as long as unloaded
 //! keep LINE                    said again every 100 ms
 //! quiet                        nothing is kept any more
 //! nodes                        free pages of all nodes (kept ones come by themselves)
@@ -68,6 +69,7 @@ pub(super) struct Rig {
     places: BTreeMap<Who, BTreeMap<u64, NodeId>>,
     size: BTreeMap<NodeId, u64>,
     idle: BTreeMap<NodeId, u32>,
+    load: BTreeMap<NodeId, u32>,
     forbidden: BTreeSet<(Who, u64)>,
     busy: BTreeSet<(Who, u64)>,
     kept: Vec<String>,
@@ -93,6 +95,7 @@ impl Rig {
             places: BTreeMap::new(),
             size: m.nodes.iter().map(|n| (n.id, n.managed().0)).collect(),
             idle: BTreeMap::new(),
+            load: BTreeMap::new(),
             forbidden: BTreeSet::new(),
             busy: BTreeSet::new(),
             kept: Vec::new(),
@@ -131,7 +134,7 @@ impl Rig {
             .map(|&node| Seen::Node {
                 node,
                 zones: vec![zone(node)],
-                load: None,
+                load: self.load.get(&node).copied(),
                 idle: self.idle.get(&node).copied(),
             })
             .collect()
@@ -150,6 +153,9 @@ impl Rig {
             "keep" => self.kept.push(words[1..].join(" ")),
             "idle" => {
                 self.idle.insert(NodeId(words[1].parse().unwrap()), num(2) as u32);
+            }
+            "load" => {
+                self.load.insert(NodeId(words[1].parse().unwrap()), num(2) as u32);
             }
             "quiet" => self.kept.clear(),
             "hold" => self.hold = true,

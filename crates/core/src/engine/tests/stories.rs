@@ -722,3 +722,100 @@ fn a_node_without_room_is_closed() {
         "#]],
     );
 }
+
+// specs/engine.md#under-load: 90 ns times six are more than the expander's 275.
+#[test]
+fn nothing_goes_up_to_a_node_that_answers_later() {
+    check(
+        &mut damon(10_000, 10_000),
+        "map 7@100 0-2000 on 1
+         load 0 6000
+         keep nodes
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-1000 20/20 age 3000
+         keep region 7@100 1000-2000 0/20 age 3000
+         to 5000
+         load 0 1500
+         to 9000
+         ledger",
+        expect![[r#"
+            5000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+            9000 ms   move 7@100 1->0 (hot) 0-115: 4 orders, 115 pages
+                    hot 1->0: tried 115 moved 115
+        "#]],
+    );
+}
+
+// specs/engine.md#under-load: as much goes down as evens both, nothing then, and all comes back
+// when the others have gone, but not at once.
+#[test]
+fn hot_memory_leaves_a_node_that_answers_later_until_both_are_alike() {
+    let mut rig = damon(10_000, 10_000);
+    let by_load = |rig: &mut Rig, from: u64, to: u64, load: &dyn Fn(u64) -> u64| {
+        let mut on_fast = Vec::new();
+        for tenth in from..to {
+            let here = rig.where_is("7@100", 0..4000);
+            let fast = here.iter().find(|(n, _)| *n == 0).map_or(0, |(_, p)| *p as u64);
+            on_fast.push(fast);
+            rig.line(&format!("load 0 {}", load(fast)));
+            rig.line("nodes");
+            rig.line(&format!("to {}", tenth * 100));
+        }
+        on_fast
+    };
+    tell(
+        &mut rig,
+        "map 7@100 0-8000 on 0
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-4000 20/20 age 3000
+         keep region 7@100 4000-8000 0/20 age 3000
+         load 0 1200
+         nodes
+         to 2000",
+    );
+    // Others fill it: with all 4000 hot pages it takes six times as long, without them twice.
+    let full = |fast: u64| 2000 + fast;
+    let down = by_load(&mut rig, 21, 300, &full);
+    assert_eq!(down[0], 4000);
+    // Both take 275 ns at 1055 pages, alike within an eighth from 700 to 1440.
+    let rest = &down[down.len() - 100..];
+    assert!(rest.iter().all(|p| *p == rest[0]) && (700..=1440).contains(&rest[0]), "{rest:?}");
+    assert!(down.windows(2).filter(|w| w[1] > w[0]).count() <= 3, "it does not swing: {down:?}");
+    // The others have gone.
+    let up = by_load(&mut rig, 300, 700, &|_| 1100);
+    assert_eq!(up.last(), Some(&4000), "{up:?}");
+    assert!(up[30] < 4000, "one word is not enough to bring all of it back: {up:?}");
+}
+
+// specs/engine.md#under-load: what is bound stays, and what belongs to it is left alone as well.
+#[test]
+fn what_may_not_be_moved_is_not_tried_again_under_load() {
+    let mut rig = damon(10_000, 10_000);
+    check(
+        &mut rig,
+        "map 7@100 0-1000 on 0
+         map 8@100 0-1000 on 0
+         forbid 7@100 0-1000
+         load 0 6000
+         keep nodes
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-1000 20/20 age 3000
+         keep task 8@100 ran 2000 node 0
+         keep region 8@100 0-1000 10/20 age 3000
+         to 8000
+         ledger",
+        expect![[r#"
+            8000 ms   watch 7@100 (slow_start_over)
+                      watch 8@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+                      look 8@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+                      move 7@100 0->1 (slow_under_load) 0-500: 2 orders, 500 pages
+                      move 8@100 0->1 (slow_under_load) 0-991: 8 orders, 991 pages
+                    slow_under_load 0->1: tried 1491 moved 991 forbidden 500
+        "#]],
+    );
+    // Nothing evens the two, so all of it goes but what is within a sixty-fourth.
+    let left = rig.where_is("8@100", 0..1000);
+    assert!(matches!(left[..], [(0, 0..=15), (1, _)] | [(1, 1000)]), "{left:?}");
+}
