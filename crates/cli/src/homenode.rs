@@ -50,8 +50,9 @@ impl Runner {
         let told = knowledge.told(machine.topology(), setup.seed);
         let mut policy = make(&told, setup.version, machine.caps());
         policy.stands_for(setup.scale);
+        machine.spoil_load(|node| knowledge.load(node, setup.seed));
         if policy.needs_load() {
-            machine.tell_load(|node| knowledge.load(node, setup.seed));
+            machine.count_load();
         }
         Ok(Self::With(Box::new((machine, policy))))
     }

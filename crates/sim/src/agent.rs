@@ -45,7 +45,8 @@ impl Agent {
             known: BTreeMap::new(),
             read_at: None,
             watched: BTreeMap::new(),
-            tells_load: None,
+            has_counters: false,
+            load_shares: Vec::new(),
             cpus: sim.several_have_cpus().then(CpuLook::default),
             held: Vec::new(),
         }));

@@ -9,7 +9,7 @@ mod samples;
 use crate::kernel::{Ctx, Kernel};
 use crate::simulation::Simulation;
 use homenode_core::policy::seen::{Seen, Source, Who};
-use homenode_core::units::Picos;
+use homenode_core::units::{NodeId, Picos};
 use std::collections::BTreeMap;
 
 /// Who is watched, by address space.
@@ -22,6 +22,11 @@ pub(crate) trait HeatSource: Send {
     /// Tells what was seen since the last time of those who are watched; what reading it
     /// takes.
     fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64;
+    /// How late a node answers, in thousandths of the unloaded latency, if the source shows it.
+    fn load(&mut self, now: Picos, node: NodeId) -> Option<u32> {
+        let _ = (now, node);
+        None
+    }
     /// homenode has moved memory: what came of it is worth a close look.
     fn moved(&mut self, now: Picos) {
         let _ = now;

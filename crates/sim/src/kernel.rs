@@ -26,9 +26,10 @@ pub(crate) use numa::TaskNuma;
 pub(crate) use reclaim::KswapdState;
 
 use crate::load::Load;
-use crate::memory::{Memory, MemoryError};
+use crate::memory::{FRAME_ITEM, Memory, MemoryError};
+use crate::page::Word;
 use crate::random::Stream;
-use crate::ring::Probe;
+use crate::ring::{Answered, Probe};
 use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
@@ -166,6 +167,17 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
+    /// Which node answers accesses to a page, and how late in the mean, as samples show it;
+    /// `None` where nothing is in memory.
+    pub(crate) fn answers(&self, page: u32) -> Option<Answered> {
+        let w = Word(self.memory.words[page as usize]);
+        if !w.resident() || self.memory.is_zero_page(w) {
+            return None;
+        }
+        let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
+        let by = self.memory.node_of(self.memory.word(item).zone());
+        Some(Answered { by: u16::try_from(by).ok()?, took: self.loads[by].permille() })
+    }
     /// A booted kernel on an idle machine.
     pub(crate) fn new(
         machine: &Hardware,

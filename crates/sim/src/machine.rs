@@ -95,13 +95,17 @@ impl SimMachine {
         Ok(Self { sim, caps, limit, ended: false })
     }
     /// Tells from now on how much nodes are loaded, as counters of memory controllers would: for
-    /// policies that are built on them. Reading them costs nothing.
+    /// policies that are built on them. Reading them costs nothing. Without them it is told as far
+    /// as the source of heat shows how late nodes answer.
+    pub fn count_load(&mut self) {
+        self.agent().has_counters = true;
+    }
+    /// What is told of loads is off, by whatever it was taken.
     ///
-    /// * `share` – of what load adds to a node's latency so much is told, in thousandths: counters may
-    ///   be off.
-    pub fn tell_load(&mut self, share: impl Fn(NodeId) -> u32) {
+    /// * `share` – of what load adds to a node's latency so much is told, in thousandths.
+    pub fn spoil_load(&mut self, share: impl Fn(NodeId) -> u32) {
         let shares = self.sim.machine.nodes.iter().map(|node| share(node.id)).collect();
-        self.agent().tells_load = Some(shares);
+        self.agent().load_shares = shares;
     }
     /// What is simulated.
     pub fn simulation(&self) -> &Simulation {

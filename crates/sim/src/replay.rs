@@ -814,7 +814,8 @@ impl Player {
             let Task { cpu, space, .. } = sim.tasks[id];
             let from = sim.machine.cpus[cpu].node;
             let lines = u64::from(row.reads) + u64::from(row.writes);
-            let cost = pmu.accesses((cpu, from), space, row.number(), lines);
+            let at = (row.number(), sim.kernel.answers(page));
+            let cost = pmu.accesses((cpu, from), space, at, lines);
             sim.charge(id, cost, Why::System);
         }
     }

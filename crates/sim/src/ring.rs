@@ -86,6 +86,17 @@ pub(crate) struct SampleSeen {
     pub(crate) from: NodeId,
     /// For how many accesses it stands.
     pub(crate) period: u64,
+    /// Who answered it; `None`: memory that is gone by now.
+    pub(crate) answered: Option<Answered>,
+}
+
+/// Which node answered an access, and how late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// The place of the node.
+    pub(crate) by: u16,
+    /// Of the unloaded latency, in thousandths.
+    pub(crate) took: u32,
 }
 
 /// One in so many accesses of a CPU. A prime, so that no loop of the usual lengths
@@ -107,6 +118,8 @@ pub(crate) struct Pmu {
     left: Vec<u64>,
     each: u64,
     pub(crate) spent: u64,
+    /// What single accesses wait differs: the state of what says by how much.
+    waits: u64,
     /// Samples of all programs since the last tick, if rules inside the kernel want them.
     for_kernel: Option<Vec<SampleSeen>>,
 }
@@ -116,7 +129,7 @@ impl Pmu {
         let ring = Ring::new(RING);
         let left = vec![PERIOD; cpus];
         let watched = BTreeSet::new();
-        Self { watched, ring, period: PERIOD, left, each, spent: 0, for_kernel: None }
+        Self { watched, ring, period: PERIOD, left, each, spent: 0, waits: 1, for_kernel: None }
     }
     /// Of rules inside the kernel, for which all programs are sampled.
     pub(crate) fn of_kernel(cpus: usize, each: u64) -> Self {
@@ -137,30 +150,50 @@ impl Pmu {
     /// A burst of operations that a task has done on a CPU, after the fact: their
     /// number is known, so that the loop which makes them counts nothing. What the
     /// samples among them cost the task.
+    ///
+    /// * `answers` – by whom a page's accesses are answered, and how late in the mean.
     pub(crate) fn burst(
         &mut self,
         at: (usize, NodeId),
         space: usize,
         ops: &[u32],
         blocks: &[Block],
+        answers: impl Fn(u32) -> Option<Answered>,
     ) -> u64 {
         self.sample(at, space, ops.len() as u64, |nth| {
             let page = ops[nth as usize] & OP_PAGE;
-            blocks[(page / BLOCK) as usize].step * u64::from(BLOCK) + u64::from(page % BLOCK)
+            let step = blocks[(page / BLOCK) as usize].step;
+            (step * u64::from(BLOCK) + u64::from(page % BLOCK), answers(page))
         })
     }
     /// `n` accesses to one page.
-    pub(crate) fn accesses(&mut self, at: (usize, NodeId), space: usize, vpn: u64, n: u64) -> u64 {
-        self.sample(at, space, n, |_| vpn)
+    pub(crate) fn accesses(
+        &mut self,
+        at: (usize, NodeId),
+        space: usize,
+        (vpn, answered): (u64, Option<Answered>),
+        n: u64,
+    ) -> u64 {
+        self.sample(at, space, n, |_| (vpn, answered))
     }
-    /// Samples among the next `n` accesses of a CPU; `vpn` says where the nth of them,
-    /// from 0, went.
+    /// What one access takes of which all take `mean`: what load adds is anything up to twice of
+    /// what it adds in the mean.
+    fn one_of(&mut self, mean: Answered) -> Answered {
+        // Knuth's generator of 64 bits (MMIX); its upper bits are good enough for this.
+        self.waits = self.waits.wrapping_mul(6_364_136_223_846_793_005);
+        self.waits = self.waits.wrapping_add(1_442_695_040_888_963_407);
+        let added = u64::from(mean.took.saturating_sub(1000)) * 2;
+        let part = ((u128::from(self.waits) * u128::from(added + 1)) >> 64) as u64;
+        Answered { took: u32::try_from(1000 + part).unwrap_or(u32::MAX), ..mean }
+    }
+    /// Samples among the next `n` accesses of a CPU; `access` says where the nth of them,
+    /// from 0, went, and who answered.
     fn sample(
         &mut self,
         (cpu, from): (usize, NodeId),
         space: usize,
         n: u64,
-        vpn: impl Fn(u64) -> u64,
+        access: impl Fn(u64) -> (u64, Option<Answered>),
     ) -> u64 {
         let watched = self.watched.contains(&space);
         if !watched && self.for_kernel.is_none() {
@@ -169,7 +202,9 @@ impl Pmu {
         let mut at = self.left[cpu];
         let mut cost = 0;
         while at <= n {
-            let seen = SampleSeen { space, vpn: vpn(at - 1), from, period: self.period };
+            let (vpn, answered) = access(at - 1);
+            let answered = answered.map(|mean| self.one_of(mean));
+            let seen = SampleSeen { space, vpn, from, period: self.period, answered };
             if watched {
                 self.ring.put(seen);
             }
@@ -199,7 +234,7 @@ mod tests {
             let (mut at, mut cost) = (0, 0);
             for &n in sizes.iter().cycle() {
                 let end = (at + n).min(ops.len());
-                cost += p.burst((1, NodeId(0)), 0, &ops[at..end], &blocks);
+                cost += p.burst((1, NodeId(0)), 0, &ops[at..end], &blocks, |_| None);
                 at = end;
                 if at == ops.len() {
                     break;
@@ -214,17 +249,34 @@ mod tests {
         // One access after the other is the same as a row of them to one page.
         let mut p = Pmu::new(1, 0);
         p.watched.insert(3);
-        p.accesses((0, NodeId(0)), 3, 9, PERIOD - 1);
+        p.accesses((0, NodeId(0)), 3, (9, None), PERIOD - 1);
         assert_eq!(p.ring.drain().0, []);
-        p.accesses((0, NodeId(0)), 3, 9, 1 + PERIOD);
+        p.accesses((0, NodeId(0)), 3, (9, None), 1 + PERIOD);
         assert_eq!(p.ring.drain().0.len(), 2);
-        p.accesses((0, NodeId(0)), 4, 9, 5 * PERIOD);
+        p.accesses((0, NodeId(0)), 4, (9, None), 5 * PERIOD);
         assert_eq!(p.ring.drain().0, [], "nobody watches this one");
         // A shorter period counts at once, and each sample says what it stands for.
         p.sample_every(100);
-        p.accesses((0, NodeId(0)), 3, 9, 1000);
+        p.accesses((0, NodeId(0)), 3, (9, None), 1000);
         let seen = p.ring.drain().0;
         assert_eq!((seen.len(), seen[0].period), (10, 100));
+    }
+
+    #[test]
+    fn what_load_adds_differs_from_access_to_access_and_is_right_in_the_mean() {
+        let mut p = Pmu::new(1, 0);
+        p.watched.insert(3);
+        p.sample_every(1);
+        for (mean, least, most) in [(1000, 1000, 1000), (3000, 1000, 5000)] {
+            let answered = Some(Answered { by: 1, took: mean });
+            p.accesses((0, NodeId(0)), 3, (9, answered), 4000);
+            let samples = p.ring.drain().0;
+            let took: Vec<u32> = samples.iter().flat_map(|s| s.answered).map(|a| a.took).collect();
+            assert!(took.iter().all(|t| (least..=most).contains(t)));
+            let sum: u64 = took.iter().map(|t| u64::from(*t)).sum();
+            assert!((sum / 4000).abs_diff(u64::from(mean)) <= u64::from(mean) / 20, "{sum}");
+            assert!(mean == 1000 || took.iter().any(|t| *t < 1500 || *t > 4500), "it differs");
+        }
     }
 
     #[test]

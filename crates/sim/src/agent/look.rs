@@ -89,9 +89,14 @@ impl Agent {
         for (place, node) in sim.machine.nodes.iter().enumerate() {
             cost += self.prices[Cost::ZoneinfoRead];
             let zones = sim.zones_seen(place);
-            let load = self.tells_load.as_ref().map(|shares| {
-                let added = u64::from(sim.kernel.loads[place].permille().saturating_sub(1000));
-                let told = 1000 + added * u64::from(shares[place]) / 1000;
+            let load = if self.has_counters {
+                Some(sim.kernel.loads[place].permille())
+            } else {
+                self.heat.load(Picos(sim.now()), node.id)
+            };
+            let load = load.map(|load| {
+                let share = self.load_shares.get(place).map_or(1000, |s| u64::from(*s));
+                let told = 1000 + u64::from(load.saturating_sub(1000)) * share / 1000;
                 u32::try_from(told).unwrap_or(u32::MAX)
             });
             let idle = self.cpus.as_ref().and_then(|c| c.idle.get(place).copied().flatten());

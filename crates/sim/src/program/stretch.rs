@@ -245,7 +245,9 @@ impl Stretch {
         let task = &sim.tasks[id];
         let node = sim.machine.nodes[sim.cpus[task.cpu].node].id;
         let blocks = &sim.kernel.memory.blocks;
-        let cost = pmu.burst((task.cpu, node), task.space, &ops[from..self.at], blocks);
+        let ops = &ops[from..self.at];
+        let answers = |page| sim.kernel.answers(page);
+        let cost = pmu.burst((task.cpu, node), task.space, ops, blocks, answers);
         sim.charge(id, cost, Why::System);
         cost > 0
     }

@@ -117,8 +117,10 @@ pub(crate) struct Agent {
     /// When processes were read last.
     pub(crate) read_at: Option<u64>,
     pub(crate) watched: BTreeMap<usize, Who>,
-    /// It tells how much nodes are loaded: of what load adds, by node, so many thousandths.
-    pub(crate) tells_load: Option<Vec<u32>>,
+    /// It reads how much nodes are loaded from counters of memory controllers.
+    pub(crate) has_counters: bool,
+    /// Of what load adds, by place of the node, so many thousandths are told; none: all of it.
+    pub(crate) load_shares: Vec<u32>,
     /// Several nodes have CPUs, so that it tells how many of these are idle.
     pub(crate) cpus: Option<CpuLook>,
     pub(crate) held: Vec<Held>,
