@@ -288,7 +288,7 @@ fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
     match source {
         Source::Residency => Ok(Box::new(NoHeat)),
         Source::Damon => opened(Damon::open(&Place::at(&found.root))),
-        Source::Pmu => opened(Samples::open(&found.probe.pmu)),
+        Source::Pmu => opened(Samples::open(&found.probe.pmu, &found.machine)),
         Source::HintFault => opened(Hints::open()),
     }
 }

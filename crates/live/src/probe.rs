@@ -28,7 +28,7 @@ pub use damon::{Damon, Slot};
 pub use event::Event;
 #[cfg(test)]
 pub(crate) use event::SAMPLE;
-pub(crate) use event::open_group;
+pub(crate) use event::{LATENCY, open_group};
 pub use perf::{Pmu, Tried, meaning};
 pub use rights::{CAPABILITIES, Rights};
 

@@ -4,6 +4,7 @@
 use super::event::{Event, open_group};
 use crate::pagemap::{self, PRESENT, Query};
 use crate::places::call;
+use perf_event::SampleFlag;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -66,7 +67,7 @@ impl Calls for ThisKernel {
         let cpu = group.iter().any(|e| e.period > 0).then_some(cpu);
         // An interface that is younger than the kernel is the only error without a number.
         let number = |e: io::Error| e.raw_os_error().unwrap_or(libc::E2BIG);
-        Some(open_group(group, cpu, 0).map(drop).map_err(number))
+        Some(open_group(group, SampleFlag::empty(), cpu, 0).map(drop).map_err(number))
     }
     fn pagemap_scan(&self) -> Option<Result<(), i32>> {
         let bytes = own_page();

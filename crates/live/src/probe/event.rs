@@ -29,6 +29,12 @@ pub struct Event {
 pub(crate) const SAMPLE: SampleFlag =
     SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::ADDR).union(SampleFlag::PERIOD);
 
+/// How long an access took, who answered it, and at which physical address.
+///
+/// Source: specs/live.md#latencies.
+pub(crate) const LATENCY: SampleFlag =
+    SampleFlag::WEIGHT.union(SampleFlag::DATA_SRC).union(SampleFlag::PHYS_ADDR);
+
 impl perf_event::events::Event for Event {
     fn update_attrs(self, attr: &mut perf_event_open_sys::bindings::perf_event_attr) {
         attr.type_ = self.kind;
@@ -41,10 +47,13 @@ impl perf_event::events::Event for Event {
 /// Opens events as one group, the first leading, switched off: for the probe and for
 /// sampling alike. A sample tells thread, time, address and period.
 ///
+/// * `more` – what it tells besides; a kernel that knows no such thing, or shows it to others only,
+///   refuses the event.
 /// * `cpu` – for all processes of that CPU; else for the calling thread.
 /// * `wake` – bytes in the ring at which its reader is woken.
 pub(crate) fn open_group(
     group: &[Event],
+    more: SampleFlag,
     cpu: Option<usize>,
     wake: usize,
 ) -> io::Result<Vec<Counter>> {
@@ -60,7 +69,7 @@ pub(crate) fn open_group(
         builder.exclude_guest(event.precise > 0);
         builder.attrs_mut().set_precise_ip((event.precise & 3).into());
         if event.period > 0 {
-            builder.sample_period(event.period).wakeup_watermark(wake).sample(SAMPLE);
+            builder.sample_period(event.period).wakeup_watermark(wake).sample(SAMPLE | more);
         }
         let opened = match open.first_mut() {
             None => builder.build()?,

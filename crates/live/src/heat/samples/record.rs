@@ -2,13 +2,16 @@
 //!
 //! A record is a header of 8 bytes (kind, flags, size of the whole) and what its kind has.
 //! A sample as it is asked for: PID and thread (4 bytes each), time, address, period (8
-//! each). perf-event-data reads them; what is too short for its kind, or odd in another
+//! each); and where the kernel gives them how long it took, who answered, and the physical address.
+//! perf-event-data reads them; what is too short for its kind, or odd in another
 //! way, is as good as lost.
 
 use homenode_core::units::PAGE_SIZE;
 use perf_event::data::endian::Native;
 use perf_event::data::parse::{ParseConfig, Parser};
-use perf_event::data::{Lost, LostSamples, RecordMetadata, Sample, Throttle, Visitor};
+use perf_event::data::{
+    Lost, LostSamples, MemLevel, MemOp, RecordMetadata, Sample, Throttle, Visitor,
+};
 use perf_event_open_sys::bindings::{
     PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_GUEST_USER,
     perf_event_header,
@@ -25,6 +28,32 @@ pub(super) struct Access {
     pub(super) vpn: u64,
     /// For how many accesses it stands.
     pub(super) period: u64,
+    /// What answered it, if that was memory and is told.
+    pub(super) answered: Option<Answered>,
+}
+
+/// A load that memory answered, and no cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// The frame.
+    pub(super) frame: u64,
+    /// How long it took, in cycles of the core.
+    pub(super) cycles: u64,
+}
+
+/// Numbers of `mem_lvl_num` that mean memory: CXL's, RAM, and persistent one's.
+const MEMORY: [u64; 3] = [0x09, 0x0d, 0x0e];
+
+/// Source: specs/live.md#latencies.
+fn answered(sample: &Sample<'_>) -> Option<Answered> {
+    let (cycles, address) = (sample.weight()?, sample.phys_addr()?);
+    let from = sample.data_src()?;
+    let memory = MemLevel::LOC_RAM | MemLevel::REM_RAM1 | MemLevel::REM_RAM2;
+    let by_memory =
+        from.mem_lvl().intersects(memory) || MEMORY.contains(&u64::from(from.mem_lvl_num().0));
+    let load = from.mem_op().contains(MemOp::LOAD);
+    let told = load && by_memory && cycles > 0 && address > 0;
+    told.then_some(Answered { frame: address / PAGE_SIZE, cycles })
 }
 
 /// What a record says.
@@ -65,7 +94,8 @@ impl<'a> Visitor<'a> for Reader {
                 if addr != 0 && addr >> 63 == 0 && !guest =>
             {
                 let period = period.unwrap_or(1).max(1);
-                Told::Access(Access { time, pid, vpn: addr / PAGE_SIZE, period })
+                let answered = answered(&sample);
+                Told::Access(Access { time, pid, vpn: addr / PAGE_SIZE, period, answered })
             }
             _ => Told::Nothing,
         }

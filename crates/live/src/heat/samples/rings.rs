@@ -3,11 +3,11 @@
 use super::record::{self, Told};
 use super::{Kind, SamplesError};
 use crate::heat::epoll::Epoll;
-use crate::probe::open_group;
+use crate::probe::{LATENCY, open_group};
 use homenode_core::units::{NodeId, PAGE_SIZE};
 use perf_event::data::endian::Native;
 use perf_event::data::parse::ParseConfig;
-use perf_event::{Counter, Sampler};
+use perf_event::{Counter, SampleFlag, Sampler};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -68,7 +68,8 @@ impl Rings {
         self.epoll.fd()
     }
 
-    /// Opens the first kind of event that the CPU has, switched off.
+    /// Opens the first kind of event that the CPU has, switched off: with latencies where the
+    /// kernel gives them.
     pub(super) fn open(
         &mut self,
         cpu: u32,
@@ -77,7 +78,8 @@ impl Rings {
     ) -> Result<(), SamplesError> {
         let mut failed = SamplesError::NoEvent;
         for (name, group) in kinds {
-            match open_group(group, Some(cpu as usize), self.bytes / 2) {
+            let open = |more| open_group(group, more, Some(cpu as usize), self.bytes / 2);
+            match open(LATENCY).or_else(|_| open(SampleFlag::empty())) {
                 Ok(counters) => {
                     let bytes = self.bytes;
                     let ring = |source| SamplesError::Ring { bytes, cpu, source };
