@@ -1238,7 +1238,7 @@ fn homenode_is_a_column_of_sim_and_of_replay() {
         .sum();
     assert_eq!(of("pages tried"), of("pages moved") + fails);
     let notes = json["caption"]["notes"].to_string();
-    assert!(notes.contains("every 10007th access") && notes.contains("budgets"), "{notes}");
+    assert!(notes.contains("one in so many accesses") && notes.contains("budgets"), "{notes}");
     assert_eq!(json["runs"][1]["column"], "homenode-pmu");
 
     let line = "replay toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 5ms \

@@ -31,6 +31,7 @@ pub(crate) mod living;
 mod lower;
 mod nodes;
 mod open;
+mod pairs;
 mod place;
 mod plan;
 mod process;
@@ -42,6 +43,7 @@ pub use settings::Settings;
 use crate::costs::Cost;
 use crate::kernel::KernelVersion;
 use crate::policy::order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
+use crate::policy::period::{self, SamplePeriod};
 use crate::policy::seen::{Seen, Shows, Source};
 use crate::policy::span::Who;
 use crate::policy::{Ledger, Policy, Stretch};
@@ -87,9 +89,13 @@ pub struct Engine {
     /// When the budgets allow what waits.
     wake: Option<Picos>,
     silent: bool,
+    /// One in how many accesses is sampled.
+    period: SamplePeriod,
     processes: BTreeMap<Who, Tracked>,
     living: Living,
     nr_watched: usize,
+    /// Stretches of all processes: as many as the last decision left, and those cut out since.
+    stretches: u64,
     /// Whose places were told in this batch.
     reported: BTreeSet<Who>,
     plan: Plan,
@@ -128,6 +134,9 @@ impl Policy for Engine {
         if self.next_decision.is_none_or(|at| at <= self.now) {
             self.consider();
         }
+        if self.source.shows() == Shows::Samples {
+            self.period.judge(self.now);
+        }
         self.pump();
     }
 
@@ -145,6 +154,10 @@ impl Policy for Engine {
 
     fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    fn period(&self) -> Option<u64> {
+        (self.source.shows() == Shows::Samples).then(|| self.period.every())
     }
 }
 
@@ -202,9 +215,11 @@ impl Engine {
             looked: false,
             wake: None,
             silent: false,
+            period: SamplePeriod::new(),
             processes: BTreeMap::new(),
             living: Living::default(),
             nr_watched: 0,
+            stretches: 0,
             reported: BTreeSet::new(),
             plan: Plan::default(),
             levels: BTreeMap::new(),
@@ -303,6 +318,16 @@ impl Engine {
         soonest.map_or(Picos(u64::MAX), |(some, reserve)| some.max(reserve.min(half)))
     }
 
+    /// Whether more stretches may be told apart than need be: deciding over all of them costs
+    /// no more than the budget gives from one decision to the next under a steady stream.
+    ///
+    /// Source: specs/engine.md#pairs.
+    fn affords_more(&self) -> bool {
+        let pace = u128::from(self.settings.long.0) * 3 / 16;
+        let given = pace * u128::from(self.settings.cpu_permille.min(1000)) / 1000;
+        u128::from(self.stretches) * u128::from(self.settings.per_span.0) < given
+    }
+
     /// Whether a look or a census is on its way.
     fn is_looking(&self) -> bool {
         self.open.values().any(Open::looks)
@@ -376,7 +401,10 @@ impl Engine {
             Seen::Done { order, tried, moved, fails, took } => {
                 self.see_done(order, tried, moved, fails, took);
             }
-            Seen::Lost { events } => self.ledger.lost = self.ledger.lost.saturating_add(events),
+            Seen::Lost { events } => {
+                self.ledger.lost = self.ledger.lost.saturating_add(events);
+                self.period.took(events);
+            }
             Seen::Stale { .. } => {
                 self.ledger.stale += 1;
                 self.silent = true;
@@ -431,6 +459,9 @@ impl Engine {
         };
         self.ledger.report(open.why, open.between, tried, moved, &fails, took);
         self.release(&open, moved.0, took);
+        if moved.0 > 0 {
+            self.period.busy(self.now, period::WINDOW);
+        }
         if let Some((_, to)) = open.between.filter(|_| fails.no_room.0 > 0) {
             self.nodes.close(to);
         }

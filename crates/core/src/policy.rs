@@ -24,6 +24,7 @@ pub mod heard;
 mod ledger;
 pub mod matrix;
 pub mod order;
+pub mod period;
 pub mod seen;
 pub mod source;
 pub(crate) mod span;
@@ -66,8 +67,7 @@ pub trait Policy {
     }
 
     /// One in how many accesses it wants sampled, asked after each [`Self::handle`]; `None`: as the
-    /// source does by itself. No live source changes it yet, and [`seen::Seen::Sample`] says what
-    /// each sample stood for.
+    /// source does by itself. [`seen::Seen::Sample`] says what each sample stood for.
     fn period(&self) -> Option<u64> {
         None
     }

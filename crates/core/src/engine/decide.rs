@@ -145,6 +145,7 @@ impl Engine {
         let (now, scales) = (self.now, self.settings.scales());
         let (limit, source, silent) = (self.limit(), self.source, self.silent);
         let mut spans = 0;
+        self.stretches = 0;
         for p in self.processes.values_mut().filter(|p| p.watched.is_some()) {
             spans += p.map.len() as u64;
             match source.shows() {
@@ -163,7 +164,9 @@ impl Engine {
             if p.map.tidy(limit, now, &scales) {
                 self.ledger.coarsened += 1;
             }
+            self.stretches += p.map.len() as u64;
         }
+        self.ledger.stretches = self.stretches;
         let cost = self.settings.per_span.0.saturating_mul(spans);
         self.spend(cost);
         Picos(cost)

@@ -8,10 +8,10 @@
 //! | hint fault | 1 / after                                    | after 4 ms: 250/s                  |
 //! | PMU        | samples · period / time / pages              | 3 · 1000 in 1 s on 1 page: 3000/s  |
 //!
-//! A map holds stretches that don't overlap. A region cuts them at its ends; a
-//! sample or fault cuts out a block of the map's grain; neighbours that look alike
-//! grow together again. So the map follows regions that split and merge, and
-//! stays within its limit.
+//! A map holds stretches that don't overlap. A region cuts them at its ends; a fault
+//! cuts out a block of the map's grain, a sample its chunk, and its page only where pages
+//! of chunks differ; neighbours that look alike grow together again. So the map follows
+//! regions that split and merge, and stays within its limit.
 
 use super::place::Place;
 use crate::policy::span::Span;
@@ -328,6 +328,11 @@ impl HeatMap {
         let part = narrow(u128::from(cell.sum) * u128::from(left) / u128::from(whole));
         right.sum = cell.sum - part;
         cell.sum = part;
+        let part =
+            (u128::from(cell.nr) * u128::from(left) + u128::from(whole / 2)) / u128::from(whole);
+        let part = u32::try_from(part).unwrap_or(cell.nr).min(cell.nr);
+        right.nr = cell.nr - part;
+        cell.nr = part;
         cell.end = at;
         self.cells.insert(at, right);
     }
@@ -410,6 +415,13 @@ impl HeatMap {
             }
         }
         self.cells.get_mut(&from)
+    }
+
+    /// The same, with its pages.
+    pub(super) fn sampled(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<(u64, &mut Cell)> {
+        self.at_page(vpn, grain, now)?;
+        let (start, cell) = self.cells.range_mut(..=vpn).next_back()?;
+        Some((cell.end - start, cell))
     }
 
     /// Closes a window of samples, which began at `since`: silence counts as no access, and

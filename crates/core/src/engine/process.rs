@@ -2,6 +2,7 @@
 
 use super::heat::{self, Cell, Earns, HeatMap, Scales, Told};
 use super::open::Open;
+use super::pairs::{CHUNK, Hit, Pairs};
 use super::place::{OnNodes, Place};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
@@ -78,6 +79,8 @@ pub(super) struct Tracked {
     /// Pages that one sample stands for, a power of two.
     pub(super) grain: u64,
     pub(super) map: HeatMap,
+    /// Which pages samples hit again.
+    pairs: Pairs,
     /// Spans of open orders: end by start.
     pub(super) busy: BTreeMap<u64, u64>,
     /// Where spans are, told but not taken in yet.
@@ -195,6 +198,7 @@ impl Engine {
             p.folded = now;
             self.ledger.watched += 1;
             self.nr_watched += 1;
+            self.period.begin(now, self.settings.long);
             let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
             self.open.insert(id, Open::watch(who));
             self.ask_census(who);
@@ -272,16 +276,27 @@ impl Engine {
     }
 
     pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
-        let now = self.now;
+        let (now, long, room) = (self.now, self.settings.long, self.affords_more());
         let Some(p) = self.sampled(who) else { return };
         p.samples = p.samples.saturating_add(1);
-        // Of a page: how many are told apart follows from the samples that still count.
-        let Some(cell) = p.map.at_page(vpn, 1, now) else { return };
+        // Of a chunk, as long as its pages are alike as far as is known.
+        let Some((pages, cell)) = p.map.sampled(vpn, CHUNK.max(p.grain), now) else { return };
+        let hit = if pages > 1 { p.pairs.hit(vpn, now, long) } else { Hit::Alike };
+        let apart = match hit {
+            Hit::Alike => false,
+            Hit::First => room,
+            Hit::Again => true,
+        };
+        let cell = if apart { p.map.at_page(vpn, 1, now) } else { Some(cell) };
+        let Some(cell) = cell else { return };
         cell.heard = now;
         cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
         cell.nr = cell.nr.saturating_add(1);
         let came = cell.earned(u128::from(period) * 1000, now);
         cell.vote(from);
+        self.period.took(1);
+        self.ledger.samples += 1;
+        self.stretches += 2 * u64::from(apart);
         self.earn(came);
         self.silent = false;
         self.news += 1;

@@ -145,6 +145,10 @@ pub struct Ledger {
     pub observing: Picos,
     /// Observations.
     pub seen: u64,
+    /// Samples among them.
+    pub samples: u64,
+    /// Stretches of memory that the last decision told apart, over all processes.
+    pub stretches: u64,
     /// Events that the source lost.
     pub lost: u64,
     /// Times the source fell silent.

@@ -142,12 +142,43 @@ fn deciding_keeps_a_reserve_for_looks() {
     assert!((20..60).contains(&decisions), "{decisions}");
 }
 
-// specs/engine.md#memory: how much is told apart follows from the samples that still count: of
-// 16 s in which no page is likely to be sampled twice, each page and the gap behind it.
+// specs/engine.md#pairs: which page a sample names is chance here, so 32 chunks are told apart,
+// and what is cut by where memory is.
+#[test]
+fn pages_that_are_alike_are_not_kept_apart() {
+    let mut s = Sparse::new(900, 2);
+    s.run(30, |s| s.below(Sparse::PAGES));
+    let nr = s.rig.engine.stretches(WHO).count();
+    assert!((16..200).contains(&nr), "{nr} stretches");
+}
+
+// specs/engine.md#pairs: one page of 64, anywhere, gets half of all accesses.
+#[test]
+fn pages_that_are_hit_again_are_kept_apart_and_found() {
+    let mut s = Sparse::new(900, 3);
+    let page = |s: &mut Sparse| match s.below(2) {
+        0 => s.below(256) * 64 + 63,
+        _ => s.below(Sparse::PAGES),
+    };
+    s.run(12, page);
+    let nr = s.rig.engine.stretches(WHO).count();
+    assert!(nr >= 256, "{nr} stretches");
+    let is_fast = |i: u64| {
+        let page = i * 64 + 63;
+        s.rig.where_is("7@100", page..page + 1).first().is_some_and(|(n, _)| *n == 0)
+    };
+    let fast = (0..256).filter(|i| is_fast(*i)).count();
+    // By chance it would be 61: the fast node holds 3,880 of 16,384 pages.
+    assert!(fast >= 200, "{fast} of 256 are in DRAM");
+}
+
+// specs/engine.md#memory: what was not sampled for two long half-lives is taken together.
 #[test]
 fn what_was_sampled_long_ago_is_not_kept_apart() {
-    let mut s = Sparse::new(100, 2);
-    s.run(90, |s| s.below(Sparse::PAGES));
-    let nr = s.rig.engine.stretches(WHO).count();
-    assert!((1_000..2 * 100 * 20).contains(&nr), "{nr} stretches");
+    let mut s = Sparse::new(900, 3);
+    s.run(12, |s| s.below(256) * 64 + 63);
+    let then = s.rig.engine.stretches(WHO).count();
+    s.run(60, |s| s.below(64));
+    let now = s.rig.engine.stretches(WHO).count();
+    assert!(then >= 256 && now < then / 2 + 256, "{then}, {now} stretches");
 }

@@ -566,11 +566,11 @@ fn samples_find_cold_memory_by_looking_around() {
         expect![[r#"
             12000 ms  watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                      look 7@100 (place_unknown) 0-5099: 3 orders, 5123 pages
-                      move 7@100 0->1 (make_room) 0-531: 2 orders, 531 pages
-                      move 7@100 1->0 (hot) 960-1536: 4 orders, 576 pages
-                    hot 1->0: tried 530 moved 530
-                    make_room 0->1: tried 531 moved 531
+                      look 7@100 (place_unknown) 0-5120: 2 orders, 5120 pages
+                      move 7@100 0->1 (make_room) 0-55: 1 orders, 55 pages
+                      move 7@100 1->0 (hot) 960-1024: 2 orders, 64 pages
+                    hot 1->0: tried 54 moved 54
+                    make_room 0->1: tried 55 moved 55
         "#]],
     );
     assert_eq!(rig.where_is("7@100", 1000..1003), [(0, 3)]);
@@ -593,6 +593,7 @@ fn idle_mappings_make_room() {
         expect![[r#"
             12000 ms  watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
+                      look 7@100 (place_unknown) 99840-100000 100003-100352: 1 orders, 509 pages
                       move 7@100 0->1 (make_room) 5000-5004: 1 orders, 4 pages
                       move 7@100 1->0 (hot) 100000-100003: 1 orders, 3 pages
                     hot 1->0: tried 3 moved 3
