@@ -127,6 +127,10 @@ pub trait Heat {
     /// Looks as closely as it can from now on, whatever that takes: for some seconds of
     /// advice, which come only once.
     fn closely(&mut self) {}
+    /// Samples one in `period` accesses from now on, where it can.
+    fn sample_every(&mut self, period: u64) {
+        let _ = period;
+    }
     /// homenode has moved memory: what came of it is worth a close look.
     fn moved(&mut self) {}
     /// Processor time that threads of the kernel took for it so far; `None` if there are
@@ -491,6 +495,9 @@ impl Machine for LiveMachine {
         self.check(order)?;
         self.orders.push_back(order.clone());
         Ok(())
+    }
+    fn sample_every(&mut self, period: u64) {
+        self.parts.heat.sample_every(period);
     }
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
         let (knob, given) = match op {

@@ -357,6 +357,10 @@ impl Heat for Samples {
     fn load(&mut self, now: Picos, node: NodeId) -> Option<u32> {
         self.late.answers.load(now, node)
     }
+    fn sample_every(&mut self, period: u64) {
+        // Where it is refused, samples go on as they were and say what they stand for.
+        let _ = self.rings.sample_every(period);
+    }
     fn wakes(&self) -> Option<RawFd> {
         Some(self.rings.wakes())
     }

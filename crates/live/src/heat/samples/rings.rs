@@ -8,6 +8,7 @@ use homenode_core::units::{NodeId, PAGE_SIZE};
 use perf_event::data::endian::Native;
 use perf_event::data::parse::ParseConfig;
 use perf_event::{Counter, SampleFlag, Sampler};
+use perf_event_open_sys::bindings as sys;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -38,6 +39,17 @@ impl Ring {
         }
         Ok(())
     }
+
+    /// Samples one in `period` from now on. IBS takes whole sixteens only.
+    fn sample_every(&self, period: u64) -> io::Result<()> {
+        let set = |mut period: u64| {
+            // SAFETY: the kernel reads a number of 64 bits that outlives the call.
+            let r =
+                unsafe { libc::ioctl(self.sampler.as_raw_fd(), sys::PERIOD as _, &raw mut period) };
+            if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        };
+        set(period).or_else(|_| set(period & !15))
+    }
 }
 
 /// All rings, and what wakes when one of them is half full.
@@ -45,13 +57,15 @@ pub(super) struct Rings {
     rings: BTreeMap<u32, Ring>,
     bytes: usize,
     epoll: Epoll,
+    /// One in how many is sampled, where it is not what the event was opened with.
+    period: Option<u64>,
 }
 
 impl Rings {
     /// Rings of so many bytes, rounded up to a power of two of pages.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.next_power_of_two().max(PAGE_SIZE as usize);
-        Ok(Self { rings: BTreeMap::new(), bytes, epoll: Epoll::new()? })
+        Ok(Self { rings: BTreeMap::new(), bytes, epoll: Epoll::new()?, period: None })
     }
     pub(super) fn is_empty(&self) -> bool {
         self.rings.is_empty()
@@ -97,13 +111,30 @@ impl Rings {
         let sampler = counter.sampled(self.bytes)?;
         self.epoll.add(sampler.as_raw_fd(), 0)?;
         let leader = group.into_iter().next();
-        self.rings.insert(cpu, Ring { node, sampler, leader, config, on: false });
+        let ring = Ring { node, sampler, leader, config, on: false };
+        if let Some(period) = self.period {
+            // As it was opened, if that is refused: each sample says what it stands for.
+            let _ = ring.sample_every(period);
+        }
+        self.rings.insert(cpu, ring);
         Ok(())
     }
 
     /// Switches those on or off that are not so yet.
     pub(super) fn switch(&mut self, on: bool) -> io::Result<()> {
         self.rings.values_mut().try_for_each(|ring| ring.switch(on))
+    }
+
+    /// Samples one in `period` from now on, on CPUs that come later too.
+    ///
+    /// # Errors
+    /// A kernel that refuses; there it stays as it was, and each sample says what it stands for.
+    pub(super) fn sample_every(&mut self, period: u64) -> io::Result<()> {
+        if self.period == Some(period) {
+            return Ok(());
+        }
+        self.period = Some(period);
+        self.rings.values().fold(Ok(()), |all, ring| all.and(ring.sample_every(period)))
     }
 
     /// Empties the rings, CPU by CPU. Of each no more than it can hold: the kernel may write

@@ -310,6 +310,21 @@ fn every_fault_of_a_watched_process_is_told() {
     }
 }
 
+// A software event tells each event whatever its period, where samples say their period: that the
+// kernel takes the number, and refuses one that can't be, is what it shows.
+#[test]
+fn the_kernel_takes_another_period_while_it_samples() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut samples) = open(4 << 20) else { return };
+    samples.watch(me());
+    samples.rings.sample_every(1_259).unwrap();
+    samples.rings.sample_every(1_259).unwrap();
+    assert!(samples.rings.sample_every(u64::MAX).is_err(), "its highest bit is no period's");
+    let fresh = Fresh::new(20);
+    fresh.touch();
+    assert_eq!(told_of(&take(&mut samples), &fresh).len(), 20, "and it goes on");
+}
+
 #[test]
 fn what_found_no_room_in_the_ring_is_lost_and_told() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
