@@ -169,6 +169,11 @@ impl<M: Machine> Advised<M> {
                     let node = self.people.get(&who).and_then(|p| p.runs_on).or(node);
                     out.push(Seen::Task { who, ran, node, resident });
                 }
+                // A thread that was brought would access from there.
+                Seen::Sample { who, vpn, from, period } => {
+                    let from = self.people.get(&who).and_then(|p| p.runs_on).unwrap_or(from);
+                    out.push(Seen::Sample { who, vpn, from, period });
+                }
                 Seen::Gone { who } => {
                     self.people.remove(&who);
                     out.push(seen);

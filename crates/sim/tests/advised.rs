@@ -223,8 +223,9 @@ fn what_is_expected_is_near_what_acting_reaches() {
     // pages of a hundred are told apart.
     assert!(sparse.wished.abs_diff(sparse.moved) * 100 <= sparse.wished, "{}", sparse.moved);
     assert!(sparse.reached > 0.9 * busy.reached, "{} s of {} s", sparse.reached, busy.reached);
+    // Sampled up to 20,000 times a second its first order comes sooner still, and counts less.
     let share = sparse.expected / sparse.reached;
-    assert!((0.15..1.3).contains(&share), "{share}");
+    assert!((0.1..1.3).contains(&share), "{share}");
 }
 
 proptest! {

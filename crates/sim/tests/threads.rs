@@ -179,12 +179,12 @@ fn who_is_bound_stays() {
         &[],
         true,
         expect![[r#"
-        damon
-        acted: on node 1; to 0; pages follow
-        advised: on node 1 0; to 0; no page follows
-        pmu
-        acted: on node 1; to 0 to 0; pages follow
-        advised: on node 1 0; to 0; no page follows
-    "#]],
+            damon
+            acted: on node 1; to 0; pages follow
+            advised: on node 1 0; to 0; no page follows
+            pmu
+            acted: on node 1; to 0; pages follow
+            advised: on node 1 0; to 0; no page follows
+        "#]],
     );
 }
