@@ -22,7 +22,7 @@ use super::home::Elsewhere;
 use super::lower::Shares;
 use super::nodes::saving;
 use super::place::Place;
-use super::plan::{LookPiece, Near, Piece, Plan};
+use super::plan::{Candidate, LookPiece, Near, Piece, Plan, split, times};
 use super::process::Tracked;
 use crate::policy::order::{Evidence, Reason};
 use crate::policy::seen::Shows;
@@ -34,14 +34,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// So many samples of a process tell silence from chance before a short half-life is over: a
 /// tenth of its memory that is as warm as the rest is missed by all of them once in 37,000 times.
 const TELLING: u128 = 100;
-
-/// A stretch that would gain on another node.
-pub(super) struct Candidate {
-    pub(super) piece: Piece,
-    pub(super) heat: Rate,
-    /// What one page saves within the horizon.
-    pub(super) each: u128,
-}
 
 /// A stretch that could make room.
 struct Resident {
@@ -629,24 +621,4 @@ impl Resident {
             why: Reason::MakeRoom,
         }
     }
-}
-
-/// What several pages save, as far as a time can say it.
-pub(super) fn times(each: u128, pages: u64) -> u128 {
-    each.saturating_mul(u128::from(pages)).min(u128::from(u64::MAX))
-}
-
-/// The part of a span of `pages` pages in memory that holds about `k` of them, and
-/// the rest of it.
-pub(super) fn split(span: Span, pages: u64, k: u64) -> (Span, Option<Span>) {
-    if k >= pages {
-        return (span, None);
-    }
-    let whole = u128::from(span.end - span.start);
-    let part = (whole * u128::from(k)).div_ceil(u128::from(pages));
-    let at = span.start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
-    if at >= span.end {
-        return (span, None);
-    }
-    (Span { start: span.start, end: at }, Some(Span { start: at, end: span.end }))
 }

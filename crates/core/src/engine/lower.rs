@@ -10,11 +10,10 @@
 //! Source: specs/engine.md#under-load.
 
 use super::Engine;
-use super::decide::{Candidate, split, times};
 use super::heat::Rate;
 use super::level::{Aim, ONE, is_more};
 use super::nodes::{UnderLoad, saving};
-use super::plan::Piece;
+use super::plan::{Candidate, Piece, split, times};
 use crate::policy::order::Reason;
 use crate::policy::span::Who;
 use crate::policy::{Verdict, Why};

@@ -10,6 +10,7 @@
 //!
 //! The next decision throws it away and fills it anew.
 
+use super::heat::Rate;
 use crate::policy::order::Reason;
 use crate::policy::span::{Span, Who};
 use crate::units::NodeId;
@@ -82,4 +83,32 @@ impl Plan {
         self.censuses.retain(|w| *w != who);
         self.brings.retain(|b| b.who != who);
     }
+}
+
+/// A stretch that would gain on another node.
+pub(super) struct Candidate {
+    pub(super) piece: Piece,
+    pub(super) heat: Rate,
+    /// What one page saves within the horizon.
+    pub(super) each: u128,
+}
+
+/// What several pages save, as far as a time can say it.
+pub(super) fn times(each: u128, pages: u64) -> u128 {
+    each.saturating_mul(u128::from(pages)).min(u128::from(u64::MAX))
+}
+
+/// The part of a span of `pages` pages in memory that holds about `k` of them, and
+/// the rest of it.
+pub(super) fn split(span: Span, pages: u64, k: u64) -> (Span, Option<Span>) {
+    if k >= pages {
+        return (span, None);
+    }
+    let whole = u128::from(span.end - span.start);
+    let part = (whole * u128::from(k)).div_ceil(u128::from(pages));
+    let at = span.start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
+    if at >= span.end {
+        return (span, None);
+    }
+    (Span { start: span.start, end: at }, Some(Span { start: at, end: span.end }))
 }

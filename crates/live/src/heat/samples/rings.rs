@@ -134,7 +134,12 @@ impl Rings {
             return Ok(());
         }
         self.period = Some(period);
-        self.rings.values().fold(Ok(()), |all, ring| all.and(ring.sample_every(period)))
+        let mut all = Ok(());
+        // One that refuses keeps none of the others from it.
+        for ring in self.rings.values() {
+            all = all.and(ring.sample_every(period));
+        }
+        all
     }
 
     /// Empties the rings, CPU by CPU. Of each no more than it can hold: the kernel may write
