@@ -128,4 +128,8 @@ impl<M: Machine> Machine for Recorded<M> {
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
         self.inner.knob(op)
     }
+    /// Not written down: each sample says what it stands for.
+    fn sample_every(&mut self, period: u64) {
+        self.inner.sample_every(period);
+    }
 }

@@ -13,6 +13,7 @@ pub(crate) struct Told {
     pub(crate) now: Picos,
     pub(crate) says: Vec<Seen>,
     pub(crate) asked: Vec<Act>,
+    pub(crate) periods: Vec<u64>,
     caps: Option<Caps>,
     topology: Option<topology::Hardware>,
 }
@@ -56,6 +57,9 @@ impl Told {
 }
 
 impl Machine for Told {
+    fn sample_every(&mut self, period: u64) {
+        self.periods.push(period);
+    }
     fn caps(&self) -> &Caps {
         self.caps.as_ref().expect("new")
     }

@@ -222,6 +222,14 @@ fn what_was_moved_then_moves_again() {
     assert!(log.differs().unwrap().ends_with("now it is #2 move 1@5 1->0 [90,110) (hot)"));
 }
 
+// The live machine is always inside of one.
+#[test]
+fn a_machine_that_is_recorded_samples_as_often_as_it_is_asked_to() {
+    let mut m = crate::Acting::new(Recorded::new(Told::new(), None));
+    m.sample_every(313);
+    assert_eq!(m.into_inner().into_inner().periods, [313]);
+}
+
 #[test]
 fn a_recording_that_breaks_off_says_why() {
     let lines = [
