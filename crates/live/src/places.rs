@@ -175,20 +175,13 @@ impl ThisKernel {
     fn try_mappings(&self, who: Who) -> io::Result<Vec<Extent>> {
         let all = Span { start: 0, end: u64::MAX };
         let maps = present::mappings(self.files.open(who, "maps")?, all)?;
-        let mut found = Vec::new();
+        let mut found = Totals::default();
         numa_maps::each(BufReader::new(self.files.open(who, "numa_maps")?), |line| {
-            // One that has come since has no end yet.
-            let at = maps.binary_search_by_key(&line.start, |m| m.start);
-            if let Some(&span) =
-                at.ok().and_then(|i| maps.get(i)).filter(|_| !line.nodes.is_empty())
-            {
-                let mut pages = ByNode::new();
-                line.nodes.iter().for_each(|&(node, n)| add(&mut pages, node, n));
-                found.push((span, pages));
-            }
+            found.note(&maps, &line);
             ControlFlow::Continue(())
         })?;
-        Ok(found)
+        let of = |m: &Span| found.0.get(&m.start).filter(|pages| !pages.is_empty());
+        Ok(maps.iter().filter_map(|m| Some((*m, of(m)?.clone()))).collect())
     }
 
     fn try_within(&mut self, who: Who, spans: &[Span]) -> io::Result<Vec<ByNode>> {
@@ -256,11 +249,11 @@ impl ThisKernel {
         let all = &maps[maps.partition_point(|m| m.end <= span.start).min(behind)..behind];
         let part = |m: &Span| Span { start: m.start.max(span.start), end: m.end.min(span.end) };
         let mut found = ByNode::new();
-        let mut totals = BTreeMap::new();
+        let mut totals = Totals::default();
         if all.iter().map(|m| part(m).pages()).sum::<Pages>().0 > READ_MAX {
             let file = BufReader::new(self.files.open(who, "numa_maps")?);
             let note = |line: numa_maps::Line| {
-                totals.insert(line.start, line.nodes);
+                totals.note(all, &line);
                 let more = line.start < span.end;
                 if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
@@ -277,10 +270,10 @@ impl ThisKernel {
                 Span { start: mapping.start, end: inside.start },
                 Span { start: inside.end, end: mapping.end },
             ];
-            match totals.get(&mapping.start) {
+            match totals.0.get(&mapping.start) {
                 Some(nodes) if nodes.is_empty() => {}
                 Some(nodes) if mapping.pages().0 - inside.pages().0 <= inside.pages().0 => {
-                    nodes.iter().for_each(|&(node, pages)| add(&mut found, node, pages));
+                    nodes.iter().for_each(|(&node, &pages)| add(&mut found, node, pages));
                     let outside = outside.into_iter().filter(|s| s.start < s.end);
                     parts.extend(outside.map(|s| (s, Take::Less)));
                 }
@@ -288,6 +281,25 @@ impl ThisKernel {
             }
         }
         Ok((parts, found))
+    }
+}
+
+/// Pages of mappings, by their first page, as numa_maps tells them.
+///
+/// The kernel writes `maps` and `numa_maps` at two moments. What was one mapping may be
+/// several by then, since a neighbour that it was joined with went away and another came: all
+/// that begin in it are its pages. One in which none begins has no row here.
+#[derive(Debug, Default)]
+struct Totals(BTreeMap<u64, ByNode>);
+
+impl Totals {
+    /// * `maps` – mappings in rising order.
+    fn note(&mut self, maps: &[Span], line: &numa_maps::Line) {
+        let at = maps.partition_point(|m| m.end <= line.start);
+        // One that has come since has no end yet.
+        let Some(mapping) = maps.get(at).filter(|m| m.start <= line.start) else { return };
+        let pages = self.0.entry(mapping.start).or_default();
+        line.nodes.iter().for_each(|&(node, n)| add(pages, node, n));
     }
 }
 

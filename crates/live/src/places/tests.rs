@@ -192,6 +192,26 @@ fn a_sparse_mapping_costs_what_is_in_it() {
     }
 }
 
+// specs/live.md#places: while one thread asks, others of the process map and unmap memory beside.
+#[test]
+fn mappings_that_were_joined_and_are_not_any_more_are_counted() {
+    let maps = [Span { start: 10, end: 30 }, Span { start: 40, end: 50 }];
+    let mut totals = Totals::default();
+    for line in [
+        // A neighbour of the first that came: nothing of it was touched.
+        "a000 default",
+        "14000 default anon=5 N0=3 N1=2",
+        "1a000 default anon=1 N1=1",
+        // Between the two, and above both: they have come since.
+        "1f000 default anon=7 N0=7",
+        "32000 default anon=7 N0=7",
+    ] {
+        totals.note(&maps, &numa_maps::Line::parse(line).unwrap());
+    }
+    let pages = ByNode::from([(NodeId(0), Pages(3)), (NodeId(1), Pages(3))]);
+    assert_eq!(totals.0, BTreeMap::from([(10, pages)]));
+}
+
 #[test]
 fn a_huge_page_counts_as_the_pages_that_it_is() {
     let own = Own::map(2048);
