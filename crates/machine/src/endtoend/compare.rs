@@ -90,6 +90,7 @@ pub const FACTORS: &[Factor] = &[
     factor("split_moved", 130, 512, "as lists_scanned; others take of the slow node's last pages"),
     factor("split_demoted", 130, 256, "as lists_scanned; other programs' pages"),
     factor("split_scanned", 130, 512, "as lists_scanned"),
+    factor("split_rounds", 100, 1, "one may be under way"),
     factor("walker", 105, 0, "lists of the CPUs hold pages that count as taken"),
     factor("lists_scanned", 130, 0, "the rules alone decide: specs/end-to-end.md#lists"),
     factor("lists_demoted", 130, 0, "as lists_scanned"),
