@@ -82,6 +82,7 @@ pub(crate) fn this_machine(root: &Path) -> Result<Hardware> {
         links: Vec::new(),
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     })
 }

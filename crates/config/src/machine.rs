@@ -5,6 +5,7 @@ use crate::quantity::{Decimal, stored};
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
 use homenode_core::curve::{Curve, Point, TIME_BOUNDS, Walk, Wrong};
+use homenode_core::loaded::{self, Loaded};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Cpu, Hardware, IDLE_BOUNDS, IdleCosts, Impossible, LATENCY_BOUNDS,
     Link, List, MAX_CPUS, MAX_NODES, MHZ_BOUNDS, Medium, Node, Place, SCHED_CAPACITY_SCALE,
@@ -41,6 +42,7 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         "link",
         "idle_state",
         "curve",
+        "loaded",
         "cost",
     ])?;
     let name = top.get("name")?.text()?.to_owned();
@@ -69,6 +71,10 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         Some(list) => list.list()?.iter().map(curve).collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
+    let loaded = match top.opt("loaded") {
+        Some(list) => list.list()?.iter().map(loaded).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
     let mut costs = Costs::default();
     if let Some(table) = top.opt("cost") {
         let names: Vec<&str> = Cost::ALL.iter().map(|c| c.name()).collect();
@@ -79,8 +85,19 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
             }
         }
     }
-    let machine =
-        Hardware { name, about, nodes, cpus, caches, distances, links, idle_states, curves, costs };
+    let machine = Hardware {
+        name,
+        about,
+        nodes,
+        cpus,
+        caches,
+        distances,
+        links,
+        idle_states,
+        curves,
+        loaded,
+        costs,
+    };
     machine.check().map_err(|e| {
         let path = place(&machine, &groups, &e);
         doc.error_at(&path, e.to_string())
@@ -123,6 +140,12 @@ fn place(machine: &Hardware, groups: &BTreeMap<CpuId, usize>, e: &Impossible) ->
         }
         Impossible::Curve(i, Wrong { point: Some(p), key, .. }) => {
             vec![Key("curve"), At(*i), Key("points"), At(*p), Key(key)]
+        }
+        Impossible::Loaded(i, Wrong { point: None, key, .. }) => {
+            vec![Key("loaded"), At(*i), Key(key)]
+        }
+        Impossible::Loaded(i, Wrong { point: Some(p), key, .. }) => {
+            vec![Key("loaded"), At(*i), Key("points"), At(*p), Key(key)]
         }
         Impossible::Bounds(Place::Link(i, key), _) => vec![Key("link"), At(*i), Key(key)],
         Impossible::Bounds(Place::Cost(cost), _) => vec![Key("cost"), Key(cost.name())],
@@ -237,6 +260,27 @@ fn curve(c: &Cur<'_>) -> Result<Curve, ConfigError> {
     Ok(Curve {
         walk: t.get("walk")?.word(&Walk::ALL.map(|w| (w.name(), w)))?,
         method: method.text()?.to_owned(),
+        points: t.get("points")?.list()?.iter().map(point).collect::<Result<_, _>>()?,
+    })
+}
+
+fn loaded(c: &Cur<'_>) -> Result<Loaded, ConfigError> {
+    let t = c.table(&["path", "duplex", "method", "source", "points"])?;
+    let method = t.get("method")?;
+    if method.text()?.trim().is_empty() {
+        return Err(method.error("empty; say how it was measured, or who published it"));
+    }
+    let point = |c: &Cur<'_>| -> Result<loaded::Point, ConfigError> {
+        let t = c.table(&["share", "times"])?;
+        let ratio = |key, bounds| amount(&t.get(key)?, Unit::Ratio, bounds);
+        let share = ratio("share", loaded::SHARE_BOUNDS)? as u32;
+        Ok(loaded::Point { share, times: ratio("times", loaded::TIMES_BOUNDS)? as u32 })
+    };
+    Ok(Loaded {
+        path: t.get("path")?.word(&loaded::Path::ALL.map(|p| (p.name(), p)))?,
+        duplex: t.opt("duplex").map_or(Ok(false), |c| c.bool())?,
+        method: method.text()?.to_owned(),
+        origin: t.get("source")?.word(&Origin::ALL.map(|o| (o.name(), o)))?,
         points: t.get("points")?.list()?.iter().map(point).collect::<Result<_, _>>()?,
     })
 }

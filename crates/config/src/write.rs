@@ -34,6 +34,9 @@ const CURVES: &str = "\
 # What an access takes that goes over so many bytes, over and over: the median over the rounds (time), and
 # the tenth and ninetieth percentile beside it (low, high).
 ";
+const LOADED: &str = "\
+# How much later memory answers (times) at a share of its bandwidth; what has no such curve grows as published.
+";
 const COST: &str = "\
 # What belongs to no pair of nodes. Where a key is left out, homenode assumes a value.
 [cost]
@@ -139,6 +142,22 @@ fn push(out: &mut String, m: &Hardware) -> std::fmt::Result {
                 out,
                 "    {{ size = \"{size}\", low = {low}, time = {time}, high = {high} }},"
             )?;
+        }
+        writeln!(out, "]\n")?;
+    }
+    if !m.loaded.is_empty() {
+        out.push_str(LOADED);
+    }
+    for l in &m.loaded {
+        writeln!(out, "[[loaded]]")?;
+        writeln!(out, "path = \"{}\"", l.path.name())?;
+        writeln!(out, "duplex = {}", l.duplex)?;
+        writeln!(out, "method = {}", text(&l.method))?;
+        writeln!(out, "source = \"{}\"", l.origin.name())?;
+        writeln!(out, "points = [")?;
+        for p in &l.points {
+            let [share, times] = [p.share, p.times].map(|v| Shown(v.into(), Unit::Ratio));
+            writeln!(out, "    {{ share = {share}, times = {times} }},")?;
         }
         writeln!(out, "]\n")?;
     }

@@ -264,6 +264,51 @@ fn curves(points: &[&str]) -> String {
     out
 }
 
+/// A loaded latency at the end of the file: `points` are its lines, the first of which is line 93.
+fn loaded(head: &str, points: &[&str]) -> String {
+    let told = points.iter().map(|points| {
+        let text = format!("{MACHINE}\n[[loaded]]\n{head}\npoints = [\n{points}\n]\n");
+        parse_machine("box.toml", &text).expect_err(points).to_string()
+    });
+    told.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn loaded_latencies_that_cannot_be() {
+    let told = loaded(
+        "path = \"cxl\"\nmethod = \"a test\"\nsource = \"assumed\"",
+        &[
+            "    { share = 0.5, times = 2 }",
+            "{ share = 0.5, times = 2 },\n{ share = 0.9, times = 1.5 }",
+            "{ share = 0.5, times = 2 },\n{ share = 0.4, times = 3 }",
+            "{ share = 0, times = 2 }",
+            "{ share = 0.5, times = 0.9 }",
+            "{ share = 1.5, times = 2 }",
+            "{ share = 0.5 }",
+        ],
+    );
+    expect![[r#"
+        box.toml:97:10: loaded[0].points: the loaded latency of "cxl" has 1 points; 2 to 256 are allowed
+        box.toml:99:24: loaded[0].points[1].times: the loaded latency of "cxl" falls from 2 to 1.5; under more load an access takes as long at least
+        box.toml:99:11: loaded[0].points[1].share: shares rise from point to point; this one does not
+        box.toml:98:11: loaded[0].points[0].share: 0 is out of range; allowed are 0.001 to 1 ratio
+        box.toml:98:24: loaded[0].points[0].times: 0.9 is out of range; allowed are 1 to 100 ratio
+        box.toml:98:11: loaded[0].points[0].share: 1.5 is out of range; allowed are 0.001 to 1 ratio
+        box.toml:98:1: loaded[0].points[0]: the key "times" is missing"#]].assert_eq(&told);
+    let told: Vec<String> = [
+        "path = \"hbm\"\nmethod = \"m\"\nsource = \"assumed\"",
+        "path = \"cxl\"\nmethod = \" \"\nsource = \"assumed\"",
+        "path = \"cxl\"\nmethod = \"m\"\nsource = \"heard\"",
+    ]
+    .iter()
+    .map(|head| loaded(head, &["{ share = 0.5, times = 2 }"]))
+    .collect();
+    expect![[r#"
+        box.toml:94:8: loaded[0].path: "hbm" is not known; allowed are dram, cxl, pmem, socket
+        box.toml:95:10: loaded[0].method: empty; say how it was measured, or who published it
+        box.toml:96:10: loaded[0].source: "heard" is not known; allowed are measured, quoted, assumed"#]].assert_eq(&told.join("\n"));
+}
+
 #[test]
 fn curves_that_cannot_be() {
     let good = "{ size = \"1 MiB\", low = 3.9, time = 4, high = 4.2 },\n";
@@ -330,7 +375,7 @@ fn keys_and_syntax() {
         expect![[r#"
             box.toml:10:1: node[0].meduim: unknown key; did you mean "medium"?
             box.toml:76:1: cost.minor_faults: unknown key; did you mean "minor_fault"?
-            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, curve, cost
+            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, curve, loaded, cost
             box.toml:1:1: the key "name" is missing
             box.toml:2:1: not TOML: duplicate key `name` in document root
             box.toml:1:12: not TOML: invalid basic string

@@ -3,6 +3,7 @@
 use homenode_config::{check, parse_add_node, parse_machine, parse_scenario, write_machine};
 use homenode_core::costs::{Constant, Cost, Costs, Origin};
 use homenode_core::curve::{Curve, Point, Walk};
+use homenode_core::loaded::{self, Loaded, Path};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Cpu, Hardware, IDLE_BOUNDS, IdleCosts, LATENCY_BOUNDS, Link, Medium,
     Node, WokenBy, Zone, ZoneKind,
@@ -95,8 +96,10 @@ fn machine() -> impl Strategy<Value = Hardware> {
             let step = (1u64..1 << 40, 0u64..1000, 0u64..1000, 0u64..1000);
             let curve = proptest::collection::vec(step, 2..20);
             let curves = proptest::collection::vec((curve, ".*[a-z]"), 0..=3);
-            let all = (links, costs, caches, states, curves);
-            all.prop_map(move |(links, costs, caches, mut states, curves)| Hardware {
+            let loaded = proptest::collection::vec((1u32..40, 0u32..4000), 2..20);
+            let loaded = proptest::collection::vec((loaded, ".*[a-z]", any::<bool>()), 0..=4);
+            let all = (links, costs, caches, states, curves, loaded);
+            all.prop_map(move |(links, costs, caches, mut states, curves, loaded)| Hardware {
                 name: name.clone(),
                 about: "about".into(),
                 nodes: nodes.clone(),
@@ -144,6 +147,20 @@ fn machine() -> impl Strategy<Value = Hardware> {
                             p
                         };
                         Curve { walk, method, points: steps.into_iter().map(point).collect() }
+                    })
+                    .collect(),
+                loaded: loaded
+                    .into_iter()
+                    .zip(Path::ALL)
+                    .map(|((steps, method, duplex), path)| {
+                        let mut p = loaded::Point { share: 0, times: 1000 };
+                        let point = |(share, times): (u32, u32)| {
+                            p.share += share;
+                            p.times += times;
+                            p
+                        };
+                        let points = steps.into_iter().map(point).collect();
+                        Loaded { path, duplex, method, origin: Origin::Measured, points }
                     })
                     .collect(),
                 costs: Costs(

@@ -105,6 +105,7 @@ fn hardware(pages: u64) -> Hardware {
         links: vec![link(FAST, FAST), link(FAST, SLOW), link(SLOW, FAST), link(SLOW, SLOW)],
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -5,7 +5,7 @@
 //! reason. The simulated kernel calls the rules inline; the live machine will
 //! call the same ones.
 //!
-//! Reading order: [`units`], [`costs`], [`curve`], [`topology`], [`pattern`], [`scenario`], [`kernel`],
+//! Reading order: [`units`], [`costs`], [`curve`], [`loaded`], [`topology`], [`pattern`], [`scenario`], [`kernel`],
 //! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], [`sched`], the [`hooks`] where
 //! they stand in a kernel, the [`engine`] on top of
 //! them, and the [`view`], which decides nothing and says what is where; last [`advice`], and the [`optimum`] against which
@@ -35,6 +35,7 @@ pub mod knobs;
 pub mod ksm;
 pub mod limits;
 pub mod list;
+pub mod loaded;
 pub mod numa;
 pub mod optimum;
 pub mod pattern;

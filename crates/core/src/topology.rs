@@ -12,6 +12,7 @@
 
 use crate::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
 use crate::curve::{Curve, Walk, Wrong};
+use crate::loaded::{Loaded, Path};
 use crate::sched::idle::{IdleState, Table};
 use crate::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +52,17 @@ crate::named! {
         Cxl => "cxl",
         /// Persistent memory, onlined by dax/kmem.
         Pmem => "pmem",
+    }
+}
+
+impl Medium {
+    /// By whose curve its latency grows under load.
+    pub const fn path(self) -> Path {
+        match self {
+            Self::Dram => Path::Dram,
+            Self::Cxl => Path::Cxl,
+            Self::Pmem => Path::Pmem,
+        }
     }
 }
 
@@ -262,6 +274,8 @@ pub struct Hardware {
     /// What an access takes by footprint, one for each way of walking at most. None: caches are what
     /// their sizes and latencies say.
     pub curves: Vec<Curve>,
+    /// How latencies grow with load, one for each path at most. What has none grows as published.
+    pub loaded: Vec<Loaded>,
     /// Everything that belongs to no pair.
     pub costs: Costs,
 }
@@ -318,6 +332,8 @@ pub enum Impossible {
     Idle(usize, &'static str, String),
     /// A curve is impossible: which one.
     Curve(usize, Wrong),
+    /// A loaded latency is impossible: which one.
+    Loaded(usize, Wrong),
     /// A constant lies outside its bounds.
     Bounds(Place, String),
 }
@@ -341,7 +357,7 @@ impl fmt::Display for Impossible {
             ),
             Self::Cache(_, what) => write!(f, "{what}"),
             Self::Idle(_, _, what) => write!(f, "{what}"),
-            Self::Curve(_, wrong) => write!(f, "{wrong}"),
+            Self::Curve(_, wrong) | Self::Loaded(_, wrong) => write!(f, "{wrong}"),
             Self::Bounds(_, what) => write!(f, "{what}"),
         }
     }
@@ -370,6 +386,11 @@ impl Hardware {
     pub fn curve(&self, walk: Walk) -> Option<&Curve> {
         self.curves.iter().find(|c| c.walk == walk)
     }
+    /// How latencies grow with load there: as the machine's file says, or as published.
+    pub fn loaded(&self, path: Path) -> Loaded {
+        let own = self.loaded.iter().find(|l| l.path == path);
+        own.cloned().unwrap_or_else(|| Loaded::published(path))
+    }
     /// CPUs of a node, in rising order.
     pub fn cpus_of(&self, node: NodeId) -> impl Iterator<Item = CpuId> + '_ {
         self.cpus.iter().filter(move |c| c.node == node).map(|c| c.id)
@@ -394,6 +415,7 @@ impl Hardware {
         self.check_links()?;
         self.check_idle_states()?;
         self.check_curves()?;
+        self.check_loaded()?;
         for (&cost, constant) in &self.costs.0 {
             within(Place::Cost(cost), cost.unit(), cost.bounds(), constant)?;
         }
@@ -522,6 +544,18 @@ impl Hardware {
                 Impossible::Curve(i, Wrong { point: None, key: "walk", what })
             })?;
             c.check().map_err(|wrong| Impossible::Curve(i, wrong))?;
+        }
+        Ok(())
+    }
+
+    fn check_loaded(&self) -> Result<(), Impossible> {
+        for (i, l) in self.loaded.iter().enumerate() {
+            let new = self.loaded[..i].iter().all(|other| other.path != l.path);
+            ensure(new, || {
+                let what = format!("the loaded latency of \"{}\" stands twice", l.path.name());
+                Impossible::Loaded(i, Wrong { point: None, key: "path", what })
+            })?;
+            l.check().map_err(|wrong| Impossible::Loaded(i, wrong))?;
         }
         Ok(())
     }

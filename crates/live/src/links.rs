@@ -164,6 +164,7 @@ mod tests {
             links: Vec::new(),
             idle_states: Vec::new(),
             curves: Vec::new(),
+            loaded: Vec::new(),
             costs: Default::default(),
         }
     }

@@ -50,6 +50,7 @@ impl Told {
             links: Vec::new(),
             idle_states: Vec::new(),
             curves: Vec::new(),
+            loaded: Vec::new(),
             costs: Default::default(),
         };
         Self { caps: Some(caps), topology: Some(topology), ..Self::default() }

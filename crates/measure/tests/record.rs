@@ -75,6 +75,7 @@ fn machine() -> Hardware {
         links: Vec::new(),
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

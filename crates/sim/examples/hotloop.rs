@@ -62,6 +62,7 @@ fn machine(cpus: u32, fast: u64, slow: u64) -> Hardware {
         links: vec![link(0, 100, 100_000), link(1, 250, 30_000)],
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

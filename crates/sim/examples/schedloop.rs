@@ -110,6 +110,7 @@ fn machine(cpus: u32) -> Hardware {
             })
             .to_vec(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

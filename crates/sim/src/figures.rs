@@ -133,7 +133,7 @@ impl Simulation {
     }
     /// Bytes that each node's medium (by place) has read and written.
     pub fn traffic(&self) -> Vec<[u64; 2]> {
-        let loads = self.kernel.loads.iter();
+        let loads = self.kernel.loads.nodes.iter();
         loads.map(|l| [l.read_total + l.read, l.written_total + l.written]).collect()
     }
     /// Places of nodes that are of the top tier.

@@ -25,7 +25,7 @@ pub use numa::HomingFigures;
 pub(crate) use numa::TaskNuma;
 pub(crate) use reclaim::KswapdState;
 
-use crate::load::Load;
+use crate::load::Loads;
 use crate::memory::{FRAME_ITEM, Memory, MemoryError};
 use crate::page::Word;
 use crate::random::Stream;
@@ -42,7 +42,7 @@ use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
-use homenode_core::topology::{Hardware, Link, Medium, Zone};
+use homenode_core::topology::{Hardware, Link, Zone};
 use homenode_core::units::{Bytes, MBps, NodeId, PAGE_SIZE, Pages, Picos};
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ pub(crate) struct Kernel {
     demote_any: Vec<Vec<usize>>,
     pub(crate) promote: Vec<PromoteNode>,
     pub(crate) stat: VmStat,
-    pub(crate) loads: Vec<Load>,
+    pub(crate) loads: Loads,
     /// Per place: the least time that its bandwidth allows for copying a page.
     copy_bound: Vec<u64>,
     /// What its own work takes, among other things.
@@ -167,16 +167,16 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Which node answers accesses to a page, and how late in the mean, as samples show it;
-    /// `None` where nothing is in memory.
-    pub(crate) fn answers(&self, page: u32) -> Option<Answered> {
+    /// Which node answers accesses to a page from CPUs of the node at a place, and how late in the
+    /// mean, as samples show it; `None` where nothing is in memory.
+    pub(crate) fn answers(&self, page: u32, from: usize) -> Option<Answered> {
         let w = Word(self.memory.words[page as usize]);
         if !w.resident() || self.memory.is_zero_page(w) {
             return None;
         }
         let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
         let by = self.memory.node_of(self.memory.word(item).zone());
-        Some(Answered { by: u16::try_from(by).ok()?, took: self.loads[by].permille() })
+        Some(Answered { by: u16::try_from(by).ok()?, took: self.loads.permille(from, by) })
     }
     /// A booted kernel on an idle machine.
     pub(crate) fn new(
@@ -192,16 +192,6 @@ impl Kernel {
         // measured or published here stands for the firmware's table.
         let tiers = Tiers::new(machine, Firmware::Hmat, knobs.version);
         let to = |p: usize| machine.links.iter().filter(move |l| l.to == machine.nodes[p].id);
-        let load = |p: usize| {
-            // A node's own bandwidth is what its best initiators see.
-            let best = |f: fn(&Link) -> u64| to(p).map(f).max().unwrap_or(1);
-            let grain = match machine.nodes[p].medium {
-                Medium::Pmem => machine.costs.get(Cost::PmemLine),
-                Medium::Dram | Medium::Cxl => crate::load::LINE,
-            };
-            let write = best(|l| l.write_bandwidth.value);
-            Load::new(best(|l| l.read_bandwidth.value), write, grain)
-        };
         let copy_bound = |p: usize| {
             let near = to(p).min_by_key(|l| (l.read_latency.value, l.from));
             let slower = |l: &Link| l.read_bandwidth.value.min(l.write_bandwidth.value);
@@ -231,7 +221,7 @@ impl Kernel {
             demote_any: vec![Vec::new(); n],
             promote: vec![PromoteNode::default(); n],
             stat: VmStat::new(n),
-            loads: (0..n).map(load).collect(),
+            loads: Loads::new(machine),
             copy_bound: (0..n).map(copy_bound).collect(),
             prices: machine.costs.prices(),
             kswapd: vec![KswapdState::at_boot(Self::ms(0).into()); n],

@@ -814,7 +814,7 @@ impl Player {
             let Task { cpu, space, .. } = sim.tasks[id];
             let from = sim.machine.cpus[cpu].node;
             let lines = u64::from(row.reads) + u64::from(row.writes);
-            let at = (row.number(), sim.kernel.answers(page));
+            let at = (row.number(), sim.kernel.answers(page, sim.cpus[cpu].node));
             let cost = pmu.accesses((cpu, from), space, at, lines);
             sim.charge(id, cost, Why::System);
         }
@@ -826,7 +826,7 @@ impl Player {
         self.lines.all[read] += r;
         self.lines.all[write] += w;
         // Lines of one page, close in time: where they are many, they share grains.
-        let in_page = sim.kernel.loads[sim.kernel.memory.zones[zone].node].grains_in_page();
+        let in_page = sim.kernel.loads.nodes[sim.kernel.memory.zones[zone].node].grains_in_page();
         let shared = |lines: u64| lines.min(lines.div_ceil(PAGE_LINES) * in_page);
         self.lines.grains[read] += shared(r);
         self.lines.grains[write] += shared(w);

@@ -209,7 +209,8 @@ fn what_is_expected_is_near_what_acting_reaches() {
     // ordered at first counts half and less, since a burst looks like that too: the first order
     // comes a fifth of a second after the first word, before DAMON has fitted its regions.
     let calm = compare(Source::Damon, 2_500_000, Picos::from_us(10));
-    assert_eq!(calm.wished, calm.moved);
+    // The one that acts changes what it sees, by a few pages.
+    assert!(calm.wished.abs_diff(calm.moved) * 100 <= calm.moved);
     let share = calm.expected / calm.reached;
     assert!((0.15..1.3).contains(&share), "{share}");
     // 2700 accesses: regions saturate at 200, so what is expected is a lower bound.

@@ -52,6 +52,7 @@ fn topology() -> Topology {
         links: vec![link(0, 100), link(1, 300)],
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -335,6 +335,7 @@ mod tests {
             links: Vec::new(),
             idle_states: Vec::new(),
             curves: Vec::new(),
+            loaded: Vec::new(),
             costs: Default::default(),
         }
     }

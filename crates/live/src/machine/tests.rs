@@ -114,6 +114,7 @@ fn topology() -> topology::Hardware {
         links: Vec::new(),
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Default::default(),
     }
 }

@@ -49,6 +49,7 @@ pub(super) fn machine(topology: &Topology, samples: &Samples) -> Hardware {
         .into_iter()
         .filter_map(|(walk, sizes)| curves::curve(walk, sizes))
         .collect(),
+        loaded: Vec::new(),
         costs: Costs(costs),
     }
 }

@@ -90,7 +90,7 @@ impl Agent {
             cost += self.prices[Cost::ZoneinfoRead];
             let zones = sim.zones_seen(place);
             let load = if self.has_counters {
-                Some(sim.kernel.loads[place].permille())
+                Some(sim.kernel.loads.nodes[place].permille())
             } else {
                 self.heat.load(Picos(sim.now()), node.id)
             };

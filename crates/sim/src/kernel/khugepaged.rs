@@ -402,10 +402,9 @@ impl Kernel {
             if with_contents {
                 held.push(self.memory.content(item));
             }
-            let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
+            let copy = self.loads.apply_copy(src, dst, self.copy_time(src, dst));
             ctx.clock += copy;
-            self.loads[src].read += homenode_core::units::PAGE_SIZE;
-            self.loads[dst].written += homenode_core::units::PAGE_SIZE;
+            self.loads.copied(src, dst, homenode_core::units::PAGE_SIZE);
             self.score_move(page, 1, src, dst);
             if item & FRAME_ITEM != 0 {
                 if self.memory.unmap_frame(item ^ FRAME_ITEM, page) {

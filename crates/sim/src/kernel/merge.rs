@@ -118,7 +118,7 @@ impl Kernel {
         self.merging.ksm = Some(ksm);
         for (zone, lines) in read.iter().enumerate().filter(|(_, l)| l.get() > 0) {
             let node = self.memory.node_of(zone);
-            self.loads[node].read += lines.get() * crate::load::LINE;
+            self.loads.nodes[node].read += lines.get() * crate::load::LINE;
             self.merging.read += lines.get();
             self.merging.lines += lines.get();
         }

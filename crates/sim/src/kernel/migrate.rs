@@ -93,11 +93,10 @@ impl Kernel {
         self.memory.enter_list(item, dst, at);
         self.stat.add(dst, Item::PgmigrateSuccess, n);
         self.stat.add(dst, Item::ThpMigrationSuccess, u64::from(n > 1));
-        self.loads[src].read += n * homenode_core::units::PAGE_SIZE;
-        self.loads[dst].written += n * homenode_core::units::PAGE_SIZE;
+        self.loads.copied(src, dst, n * homenode_core::units::PAGE_SIZE);
         self.moved[src][dst] += n;
         // A huge page is unmapped and remapped once, but copied whole.
-        let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
+        let copy = self.loads.apply_copy(src, dst, self.copy_time(src, dst));
         ctx.clock += self.prices[Cost::MigratePage] + copy * n;
         self.score_move(item, n, src, dst);
         if let Some(watch) = &mut self.watch {

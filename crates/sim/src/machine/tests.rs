@@ -47,6 +47,7 @@ fn topology(fast: u64, slow: u64, cpus: u32) -> Topology {
         links: vec![link(0, 100), link(1, 300)],
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -268,7 +268,7 @@ impl Simulation {
                 let table = &self.latency[node];
                 let nearest = (0..self.zones_used).map(|z| table[z * 2]).filter(|l| *l > 0).min();
                 let line = home.map(|z| table[z * 2]).or(nearest).unwrap_or(0);
-                self.kernel.loads[node].read += each * LINE;
+                self.kernel.loads.nodes[node].read += each * LINE;
                 self.hold_up(cpu, each * line * 1000 / self.parallelism);
             }
         }

@@ -243,10 +243,11 @@ impl Stretch {
         self.score(sim, id, &ops[from..self.at]);
         let Some(pmu) = sim.pmu.as_deref_mut() else { return false };
         let task = &sim.tasks[id];
-        let node = sim.machine.nodes[sim.cpus[task.cpu].node].id;
+        let place = sim.cpus[task.cpu].node;
+        let node = sim.machine.nodes[place].id;
         let blocks = &sim.kernel.memory.blocks;
         let ops = &ops[from..self.at];
-        let answers = |page| sim.kernel.answers(page);
+        let answers = |page| sim.kernel.answers(page, place);
         let cost = pmu.burst((task.cpu, node), task.space, ops, blocks, answers);
         sim.charge(id, cost, Why::System);
         cost > 0

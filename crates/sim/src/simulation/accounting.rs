@@ -162,6 +162,7 @@ impl Simulation {
     }
     /// Adds what a task's accesses moved to its counts and to the load of the nodes.
     pub(crate) fn account(&mut self, id: usize, counts: &mut Counts) {
+        let from = self.cpus[self.tasks[id].cpu].node;
         let tally = &mut self.tallies[id].accesses;
         for zone in 0..self.zones_used {
             let (r, w) = counts.take(zone);
@@ -174,8 +175,8 @@ impl Simulation {
                 tally[zone * 2 + 1] += w;
                 self.accesses += r + w;
                 // Each access is a line of its own, far from the last.
-                let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
-                load.access(r, w, w);
+                let node = self.kernel.memory.zones[zone].node;
+                self.kernel.loads.access((from, node), (r, w), (r, w, w));
             }
         }
     }
@@ -187,9 +188,9 @@ impl Simulation {
             let fast = self.kernel.top[self.kernel.memory.zones[kind / 2].node];
             score.served(self.tasks[id].clock, fast, 1);
         }
-        let load = &mut self.kernel.loads[self.kernel.memory.zones[kind / 2].node];
+        let ways = (self.cpus[self.tasks[id].cpu].node, self.kernel.memory.zones[kind / 2].node);
         let (read, write) = ((kind as u64 + 1) % 2, kind as u64 % 2);
-        load.access(read, write, write);
+        self.kernel.loads.access(ways, (read, write), (read, write, write));
     }
     /// The same with lines by kind, the grains of the medium that they lie in, and how
     /// many of those that are written are so in part only.
@@ -200,6 +201,7 @@ impl Simulation {
         grains: &[u64; KINDS],
         parts: &[u64; KINDS],
     ) {
+        let from = self.cpus[self.tasks[id].cpu].node;
         let tally = &mut self.tallies[id].accesses;
         for zone in 0..self.zones_used {
             let (read, write) = (zone * 2, zone * 2 + 1);
@@ -210,8 +212,9 @@ impl Simulation {
             tally[read] += sum[read];
             tally[write] += sum[write];
             self.accesses += both;
-            let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
-            load.access(grains[read], grains[write], parts[write]);
+            let node = self.kernel.memory.zones[zone].node;
+            let in_grains = (grains[read], grains[write], parts[write]);
+            self.kernel.loads.access((from, node), (sum[read], sum[write]), in_grains);
         }
     }
     /// Unloaded latencies that CPUs of a node see, by kind.
@@ -225,7 +228,7 @@ impl Simulation {
     /// The least time of a line that CPUs of a node see now.
     pub(crate) fn floor_from(&self, cpu: usize, o: &Overlap) -> overlap::Floor {
         let base = &self.base[self.cpus[cpu].node];
-        let load = |k: usize| self.kernel.loads[self.kernel.memory.zones[k / 2].node].clone();
+        let load = |k: usize| &self.kernel.loads.nodes[self.kernel.memory.zones[k / 2].node];
         overlap::floor(o, base, self.latency_from(cpu), self.zones_used * 2, load)
     }
     /// When the present window of load began.
@@ -236,13 +239,11 @@ impl Simulation {
     pub(crate) fn close_window(&mut self) {
         let span = self.now() - self.window_start;
         self.window_start = self.now();
-        for load in &mut self.kernel.loads {
-            load.close(span);
-        }
-        for (table, base) in self.latency.iter_mut().zip(&self.base) {
+        self.kernel.loads.close(span);
+        for (from, (table, base)) in self.latency.iter_mut().zip(&self.base).enumerate() {
             for k in 0..self.zones_used * 2 {
-                let load = &self.kernel.loads[self.kernel.memory.zones[k / 2].node];
-                table[k] = load.apply(base[k]);
+                let node = self.kernel.memory.zones[k / 2].node;
+                table[k] = self.kernel.loads.apply(from, node, base[k]);
             }
         }
     }

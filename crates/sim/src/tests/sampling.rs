@@ -384,9 +384,10 @@ fn latency_grows_with_load() {
         sim.processes()[0].ran_ps / cpus.len() as u64
     };
     let (one, four, eight) = (time(&[0]), time(&[0, 1, 2, 3]), time(&[0, 1, 2, 3, 4, 5, 6, 7]));
-    // 64 bytes per 100 ns and thread: 640 MB/s of 3000 each. The touch is shared.
+    // 64 bytes per 100 ns and thread: 640 MB/s of 3000 each, at which one takes 12 % longer and
+    // four 31 %; eight ask for more than there is. The touch is shared.
     assert!(one > 200_000 * 100_000);
-    assert!(four > one * 5 / 4, "{one} {four}");
+    assert!(four > one * 21 / 20, "{one} {four}");
     assert!(eight > four * 5 / 4, "{four} {eight}");
 }
 

@@ -84,6 +84,7 @@ fn machine(shape: &Shape) -> Hardware {
         links: ids.iter().flat_map(|&a| ids.iter().map(move |&b| link(a, b))).collect(),
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }
