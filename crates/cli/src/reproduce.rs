@@ -2,6 +2,8 @@
 
 mod vary;
 
+mod amended;
+mod elastic;
 mod experiment;
 mod loads;
 
@@ -152,7 +154,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     }
     let mut code = 0;
     for experiment in wanted {
-        let result = (experiment.run)(&asked)?;
+        let mut result = (experiment.run)(&asked)?;
+        amended::mark(&mut result);
         let mut text = if args.json { result.to_json() } else { result.to_text(output::width()) };
         if args.json {
             text.push('\n');

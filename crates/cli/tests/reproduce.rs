@@ -88,6 +88,8 @@ fn exit_code_and_json_tell_whether_the_conclusions_hold() {
     assert_eq!(json["machine"], "cascade-lake-pmem");
     let conclusions = json["conclusions"].as_array().expect("a list");
     assert_eq!(conclusions.len(), 4);
+    let amended: Vec<bool> = conclusions.iter().map(|c| c["amended"] == true).collect();
+    assert_eq!(amended, [false, false, true, true]);
     let pass = json["pass"].as_bool().expect("yes or no");
     assert_eq!(out.status.code(), Some(if pass { 0 } else { 1 }));
     for row in json["rows"].as_array().expect("a list") {

@@ -166,6 +166,7 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
     let level = Conclusion {
         text: format!("0. Two nodes across deviate by the seed's {SEED_TWO} % at {found}"),
         holds: f.found.is_some(),
+        amended: false,
     };
 
     let bounds = AT_MOST.map(|a| a.2).join(", ");

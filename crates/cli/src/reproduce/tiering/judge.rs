@@ -128,7 +128,7 @@ pub(super) fn order(b: f64, mode1: f64, n: &Neighbour) -> Vec<String> {
 /// The four conclusions.
 pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
     let mut all = Vec::new();
-    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds });
+    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds, amended: false });
     let times = |p: u64| format!("{:.2}", p as f64 / 100.0);
     if let Some(main) = f.gains.first() {
         let (largest, at) = main.largest();
