@@ -116,6 +116,7 @@ fn a_scenario_means_what_it_says() {
             slow_start: SlowStart::Seed,
             unmerge_target: UnmergeTarget::Caller,
             hot_page_selection: false,
+            adjust_hot_threshold: false,
             swap: Swap::Device(Pages(16_384)),
             order: CpuOrder::Quantum(Picos::from_us(10)),
             ..Model::default()

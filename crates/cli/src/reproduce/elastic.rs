@@ -6,8 +6,8 @@ use homenode_core::topology::Hardware;
 /// So many of each experiment's constants.
 pub(super) const MOST: usize = 6;
 
-/// By experiment the constants of the largest elasticity: the first rows of docs/sensitivity-NAME.md, which
-/// `cargo xtask bench sensitivity-NAME` writes.
+/// By experiment the constants of the largest elasticity: the first rows of its page of sensitivity in `docs`,
+/// which `cargo xtask bench` writes.
 const MOST_ELASTIC: [(&str, [&str; MOST]); 5] = [
     (
         "tiering",
@@ -95,12 +95,7 @@ mod tests {
     fn they_are_the_first_rows_of_the_published_page() {
         for experiment in EXPERIMENTS {
             let page = page(experiment.name);
-            assert_eq!(
-                page[..MOST],
-                *names(experiment.name),
-                "docs/sensitivity-{}.md",
-                experiment.name
-            );
+            assert_eq!(page[..MOST], *names(experiment.name), "the page of {}", experiment.name);
         }
     }
 }
