@@ -2,6 +2,8 @@
 
 mod vary;
 
+mod amended;
+mod elastic;
 mod experiment;
 mod loads;
 
@@ -61,6 +63,10 @@ pub(crate) struct Args {
     /// `homenode sim` has them, such as homenode:damon
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     columns: Vec<String>,
+    /// tiering: only the gain by scale, from 1:1024 to 1:16 or --scale, as a table of Markdown;
+    /// each run is kept in this file as it ends, and not run again if it is there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sensitivity", "json", "quick"])]
+    by_scale: Option<PathBuf>,
     /// Print one JSON object per name
     #[arg(long)]
     json: bool,
@@ -150,9 +156,17 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         output::print(&if args.json { json.to_string() } else { page })?;
         return Ok(0);
     }
+    if let Some(path) = &args.by_scale {
+        if !matches!(wanted[..], [one] if one.name == "tiering") {
+            bail!("--by-scale: only `reproduce tiering` is scaled so far down; name it");
+        }
+        output::print(&tiering::by_scale(&asked, path)?)?;
+        return Ok(0);
+    }
     let mut code = 0;
     for experiment in wanted {
-        let result = (experiment.run)(&asked)?;
+        let mut result = (experiment.run)(&asked)?;
+        amended::mark(&mut result);
         let mut text = if args.json { result.to_json() } else { result.to_text(output::width()) };
         if args.json {
             text.push('\n');

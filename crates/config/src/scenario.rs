@@ -218,6 +218,7 @@ const CHOICES: &[&str] = &[
     "slow_start",
     "balancing",
     "hot_page_selection",
+    "adjust_hot_threshold",
     "swap",
     "order",
     "unmerge_target",
@@ -278,6 +279,9 @@ fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
     }
     if let Some(c) = t.opt("hot_page_selection") {
         m.hot_page_selection = c.bool()?;
+    }
+    if let Some(c) = t.opt("adjust_hot_threshold") {
+        m.adjust_hot_threshold = c.bool()?;
     }
     if let Some(c) = t.opt("swap") {
         m.swap = match &c.val.kind {

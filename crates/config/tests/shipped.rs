@@ -358,3 +358,16 @@ fn unmerging_allocates_for_whom_the_scenario_says() {
     assert!(refused.contains("run.toml:12:18: model.unmerge_target"), "{refused}");
     assert!(refused.contains("caller") && refused.contains("home"), "{refused}");
 }
+
+#[test]
+fn a_threshold_that_stays_is_a_choice_of_the_model() {
+    let text = include_str!("good-scenario.toml");
+    let of = |value: &str| {
+        let text = text.replace("[model]\n", &format!("[model]\nadjust_hot_threshold = {value}\n"));
+        parse_scenario("run.toml", &text).map(|file| file.scenario.model.adjust_hot_threshold)
+    };
+    assert!(of("true").expect("it is read") && !of("false").expect("it is read"));
+    assert!(Model::default().adjust_hot_threshold, "as Linux has it");
+    let refused = of("\"no\"").expect_err("no truth value").to_string();
+    assert!(refused.contains("run.toml:12:24: model.adjust_hot_threshold"), "{refused}");
+}

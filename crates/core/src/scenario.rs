@@ -172,6 +172,8 @@ pub struct Model {
     /// Free-space shortcut, hot threshold and rate limit of today's kernels;
     /// off, promotion is the seed's: the ordinary page filter.
     pub hot_page_selection: bool,
+    /// Whether its threshold follows the rate limit. Off, `hot_threshold_ms` stays what is hot.
+    pub adjust_hot_threshold: bool,
     /// What happens to a cold page below the last tier.
     pub swap: Swap,
     /// How threads of several CPUs are ordered.
@@ -196,6 +198,7 @@ impl Default for Model {
             slow_start: SlowStart::Today,
             balancing: Balancing::Kernel,
             hot_page_selection: true,
+            adjust_hot_threshold: true,
             swap: Swap::None,
             order: CpuOrder::Quantum(Picos::from_us(10)),
             unmerge_target: UnmergeTarget::Caller,

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 ///
 /// Its JSON form has `name`, `machine`, `rows`, `conclusions` and `pass`, and nothing
 /// else: this is stable.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reproduction {
     /// What `homenode reproduce` calls it.
     pub name: String,
@@ -85,6 +85,19 @@ pub struct Conclusion {
     pub text: String,
     /// Whether it holds.
     pub holds: bool,
+    /// Whether its criterion was changed after a first run.
+    pub amended: bool,
+}
+
+impl Conclusion {
+    /// What stands before the sentence.
+    const fn verdict(&self) -> &'static str {
+        match (self.holds, self.amended) {
+            (false, _) => "FAILS",
+            (true, false) => "holds",
+            (true, true) => "as amended",
+        }
+    }
 }
 
 /// A figure over two parameters, with the seed's value marked where there is one: a cell
@@ -176,10 +189,9 @@ impl Reproduction {
         }
         out.push_str(&self.beside(width));
         out.push('\n');
+        let widest = self.conclusions.iter().map(|c| c.verdict().len()).max().unwrap_or(0);
         for c in &self.conclusions {
-            out.push_str(if c.holds { "holds  " } else { "FAILS  " });
-            out.push_str(&c.text);
-            out.push('\n');
+            out.push_str(&format!("{:widest$}  {}\n", c.verdict(), c.text));
         }
         out.push('\n');
         out.push_str(&self.caption.to_text(width.min(100)));

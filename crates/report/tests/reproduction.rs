@@ -37,8 +37,8 @@ fn reproduction() -> Reproduction {
             Reproduced::new("nothing", None, &[], Some(0.0), None),
         ],
         conclusions: vec![
-            Conclusion { text: "1. It gains.".into(), holds: true },
-            Conclusion { text: "2. It is quiet.".into(), holds: false },
+            Conclusion { text: "1. It gains.".into(), holds: true, amended: false },
+            Conclusion { text: "2. It is quiet.".into(), holds: false, amended: false },
         ],
         caption: Caption { machine: "m: a machine".into(), ..Caption::default() },
         digits: 2,
@@ -78,7 +78,7 @@ fn the_seeds_figures_stand_beside_ours() {
 
 #[test]
 fn json_has_the_promised_keys_and_no_others() {
-    expect![[r#"{"name":"tiering","machine":"m","rows":[{"row":"gain [%]","seed":95.9,"ours":97.5,"sd":0.7071067811865476,"low":50.0,"high":150.0,"pass":true},{"row":"stalls","seed":null,"ours":3.0,"sd":0.0,"low":null,"high":2.0,"pass":false},{"row":"plain","seed":null,"ours":1.0,"sd":0.0,"low":null,"high":null,"pass":null},{"row":"nothing","seed":null,"ours":null,"sd":0.0,"low":0.0,"high":null,"pass":false}],"conclusions":[{"text":"1. It gains.","holds":true},{"text":"2. It is quiet.","holds":false}],"pass":false}"#]].assert_eq(&reproduction().to_json());
+    expect![[r#"{"name":"tiering","machine":"m","rows":[{"row":"gain [%]","seed":95.9,"ours":97.5,"sd":0.7071067811865476,"low":50.0,"high":150.0,"pass":true},{"row":"stalls","seed":null,"ours":3.0,"sd":0.0,"low":null,"high":2.0,"pass":false},{"row":"plain","seed":null,"ours":1.0,"sd":0.0,"low":null,"high":null,"pass":null},{"row":"nothing","seed":null,"ours":null,"sd":0.0,"low":0.0,"high":null,"pass":false}],"conclusions":[{"text":"1. It gains.","holds":true,"amended":false},{"text":"2. It is quiet.","holds":false,"amended":false}],"pass":false}"#]].assert_eq(&reproduction().to_json());
 }
 
 #[test]
@@ -90,6 +90,22 @@ fn it_passes_where_all_conclusions_hold_and_all_figures_lie_in_their_bands() {
     r.rows.retain(|row| row.pass != Some(false));
     assert!(r.pass());
     assert_eq!(r.rows.len(), 2);
+}
+
+#[test]
+fn a_criterion_that_was_changed_is_told_as_such_where_it_holds() {
+    let mut r = reproduction();
+    r.conclusions.iter_mut().for_each(|c| c.amended = true);
+    let text = r.to_text(100);
+    let from = text.find("as amended").expect("it is told");
+    expect![[r#"
+        as amended  1. It gains.
+        FAILS       2. It is quiet.
+
+        machine: m: a machine
+    "#]]
+    .assert_eq(&text[from..]);
+    assert!(r.to_json().contains(r#"{"text":"1. It gains.","holds":true,"amended":true}"#));
 }
 
 #[test]

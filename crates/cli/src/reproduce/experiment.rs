@@ -206,7 +206,7 @@ pub(super) fn with_each<F: Figures>(moved: &[Moved<F>]) -> (usize, Vec<String>) 
 /// A conclusion that holds where nothing is wrong.
 pub(super) fn conclusion(text: &str, wrong: Vec<String>) -> Conclusion {
     let holds = wrong.is_empty();
-    Conclusion { text: format!("{text}{}.", because(wrong)), holds }
+    Conclusion { text: format!("{text}{}.", because(wrong)), holds, amended: false }
 }
 
 /// The first few of what is wrong, behind a colon.
@@ -218,12 +218,6 @@ fn because(mut wrong: Vec<String>) -> String {
     wrong.truncate(4);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!(": {}{more}", wrong.join("; "))
-}
-
-/// Those of the constants that have one of these names.
-pub(super) fn named(mut all: Vec<What>, machine: &Hardware, names: &[&str]) -> Vec<What> {
-    all.retain(|w| names.contains(&w.name(machine).as_str()));
-    all
 }
 
 /// The names of constants of a machine.

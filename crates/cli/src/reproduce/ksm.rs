@@ -23,16 +23,13 @@ use homenode_report::{
     Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
     Surface, stats,
 };
-use judge::{ByNodes, Findings, Pair, Way};
-use run::{Bench, GUESTS, GuestFigures, MEMORY, Point, Unmerge};
+use judge::{ByNodes, Findings, Pair, SEED, Way};
+use run::{Bench, GUESTS, GuestFigures, IN_ALL, MEMORY, Point, Unmerge};
 
 pub(super) use sensitivity::table as sensitivity;
 
 /// A figure of a run.
 type Get = fn(&GuestFigures) -> f64;
-
-/// The seed's table: nodes, deviation in per cent with merge_across_nodes 1 and 0.
-const SEED: [(usize, f64, f64); 3] = [(2, judge::SEED_TWO, 1.0), (4, 1.6, 0.32), (8, 1.7, 0.018)];
 
 /// What is run.
 struct Plan {
@@ -78,6 +75,15 @@ impl Runs<'_, Bench> {
         });
         ByNodes { share: base.share, pairs: pairs.collect() }
     }
+    /// The same with as many guests on each machine.
+    fn row_of_sixteen(&self, base: &Point, seeds: u64) -> ByNodes {
+        let pairs = self.bench.machines.keys().map(|&nodes| {
+            let at = Point { nodes, guests: IN_ALL / nodes, ..*base };
+            let way = |across| self.way(&Point { across, ..at }, seeds);
+            Pair { nodes, across: way(true), within: way(false) }
+        });
+        ByNodes { share: base.share, pairs: pairs.collect() }
+    }
 }
 
 /// Points on all machines, both ways, with so many seeds.
@@ -92,7 +98,16 @@ fn each(bench: &Bench, base: Point, seeds: u64) -> Vec<Point> {
 
 /// The point from which the others differ.
 const fn base(factor: u64) -> Point {
-    Point { factor, nodes: 2, share: 0, across: true, vary: None, unmerge: None, seed: 1 }
+    Point {
+        factor,
+        nodes: 2,
+        guests: GUESTS,
+        share: 0,
+        across: true,
+        vary: None,
+        unmerge: None,
+        seed: 1,
+    }
 }
 
 /// Runs the experiment.
@@ -118,6 +133,9 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let (main, again) = (Point { share, ..main }, Point { share, ..again });
     runs.ensure("the table's share", each(bench, main, seeds))?;
     runs.ensure("the other scale", each(bench, again, seeds_again))?;
+    let all_sixteen =
+        each(bench, main, seeds).into_iter().map(|p| Point { guests: IN_ALL / p.nodes, ..p });
+    runs.ensure("16 guests in all", all_sixteen)?;
     let apart = Unmerge::ALL.map(|unmerge| Point { unmerge: Some(unmerge), ..main });
     let on_all = |p: Point| bench.machines.keys().map(move |&nodes| Point { nodes, ..p });
     runs.ensure("unmerged", apart.into_iter().flat_map(on_all))?;
@@ -132,6 +150,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             (again.factor, runs.row(&again, seeds_again)),
         ],
         sweep,
+        sixteen: runs.row_of_sixteen(&main, seeds),
         moved: moved.moved,
     };
     Ok(Reproduction {
@@ -144,6 +163,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
         surfaces: vec![
             deviations(&findings.sweep),
             saved(&findings.sweep),
+            sixteen(&findings.sixteen),
             unmerged(&runs, &apart),
             moved_surface,
         ],
@@ -185,6 +205,29 @@ fn deviations(sweep: &[ByNodes]) -> Surface {
 
 fn saved(sweep: &[ByNodes]) -> Surface {
     surface(sweep, "memory saved [% of all guests'], likewise", |w| w.saved, 2)
+}
+
+/// One number of guests on all machines, beside the seed's figures.
+fn sixteen(row: &ByNodes) -> Surface {
+    let cells = |p: &Pair| {
+        let seed =
+            SEED.iter().find(|s| s.0 == p.nodes).map_or((f64::NAN, f64::NAN), |s| (s.1, s.2));
+        let (across, within) = (&p.across, &p.within);
+        vec![across.deviation, seed.0, within.deviation, seed.1, across.saved, within.saved]
+    };
+    let columns = ["1 [%]", "seed's 1", "0 [%]", "seed's 0", "saved, 1 [%]", "saved, 0 [%]"];
+    Surface {
+        title: format!(
+            "{IN_ALL} guests in all: deviation of their access times by nodes and \
+             merge_across_nodes, and memory saved; share of merged pages {}",
+            percent(row.share)
+        ),
+        rows: row.pairs.iter().map(|p| format!("{} nodes", p.nodes)).collect(),
+        columns: columns.map(str::to_owned).to_vec(),
+        cells: row.pairs.iter().map(cells).collect(),
+        seed: None,
+        digits: 3,
+    }
 }
 
 /// Where the image's pages lie once they are unmerged, and how fast they then are.

@@ -17,6 +17,7 @@ mod run;
 mod tests;
 
 use super::Asked;
+use super::elastic;
 use super::experiment::{Figures, Runs, Sensitivity, names};
 use super::vary::{Vary, What};
 use anyhow::{Result, bail};
@@ -37,7 +38,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(asked: &Asked<'_>) -> Result<Self> {
+    fn new(asked: &Asked<'_>, loads: &Loads) -> Result<Self> {
         if asked.machine.is_some() {
             bail!("--machine: recent-cpu runs on a machine of its own, of eight CPUs");
         }
@@ -46,7 +47,7 @@ impl Plan {
         }
         let constants = if asked.quick { What::of_switches() } else { What::of_tasks() };
         let seeds = if asked.quick { 1 } else { 3 };
-        let gains = gains::Plan::new(asked);
+        let gains = gains::Plan::new(asked, loads);
         Ok(Self { seeds: asked.seeds.unwrap_or(seeds), constants, gains })
     }
 }
@@ -70,8 +71,8 @@ fn both(seed: u64, vary: Option<Vary>) -> Vec<Point> {
 
 /// Runs the experiment.
 pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
-    let plan = Plan::new(asked)?;
-    reproduce(&plan, &Bench::new()?, &Loads::new()?, asked.jobs)
+    let loads = Loads::new()?;
+    reproduce(&Plan::new(asked, &loads)?, &Bench::new()?, &loads, asked.jobs)
 }
 
 fn moved(
@@ -206,12 +207,12 @@ impl Figures for Ways {
     }
 }
 
-/// Moves all constants (`--quick`: those of switches, and few of dbench's): JSON, and the page.
+/// Moves all constants (`--quick`: those of switches, and of dbench's those that matter most): JSON, and the page.
 pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
-    let plan = Plan::new(asked)?;
+    let loads = Loads::new()?;
+    let plan = Plan::new(asked, &loads)?;
     let bench = Bench::new()?;
     let two = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan.constants)?;
-    let loads = Loads::new()?;
     let one = gains::moved(&mut Runs::new(&loads, asked.jobs), &loads, &plan.gains)?;
     let head = "# What the recently used CPU hangs on\n\n\
          Made by `homenode reproduce recent-cpu --sensitivity`; `cargo xtask bench sensitivity-recent-cpu` \
@@ -220,8 +221,7 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
          Shown is the gain with the seed's patch in per cent and, as the largest of both runs, the mean clock with it. \
          *Signs*: it gains.\n\n"
         .to_owned();
-    let quick = names(&What::of_clients_quick(), &loads.machine);
-    let (mut told, page) = one.told(head, "gain, −20 %", "gain", &quick);
+    let (mut told, page) = one.told(head, "gain, −20 %", "gain", elastic::names("recent-cpu"));
     let head = page
         + "\n## The two tasks\n\n\
            Shown is how many CPUs the client uses without the \

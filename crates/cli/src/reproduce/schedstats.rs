@@ -11,7 +11,8 @@ mod run;
 mod tests;
 
 use super::Asked;
-use super::experiment::{Figures, Runs, Sensitivity, names};
+use super::elastic;
+use super::experiment::{Figures, Runs, Sensitivity};
 use super::vary::What;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
@@ -96,7 +97,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(asked: &Asked<'_>) -> Result<Self> {
+    fn new(asked: &Asked<'_>, bench: &Bench) -> Result<Self> {
         if asked.machine.is_some() {
             bail!("--machine: schedstats runs on the two machines of the seed");
         }
@@ -107,7 +108,7 @@ impl Plan {
         }
         let counts = |all: &[(u32, f64)]| all.iter().map(|(n, _)| *n).collect();
         let mut plan = match asked.quick {
-            true => Self::small(),
+            true => Self::small(bench),
             false => Self {
                 small: false,
                 seeds: 5,
@@ -123,7 +124,7 @@ impl Plan {
         plan.seeds = asked.seeds.unwrap_or(plan.seeds);
         Ok(plan)
     }
-    fn small() -> Self {
+    fn small(bench: &Bench) -> Self {
         Self {
             small: true,
             seeds: 1,
@@ -133,7 +134,7 @@ impl Plan {
             tbench: vec![1, 2, 4, 16, 64],
             desktop: vec![1, 2, 4, 8, 64],
             clocks: Vec::new(),
-            constants: few_constants(),
+            constants: elastic::most("schedstats", constants(), bench.machine(Of::Server)),
         }
     }
     /// All that is compared, in the order of the table.
@@ -172,10 +173,6 @@ fn constants() -> Vec<What> {
     ];
     let paid = |w: &What| !unpaid.iter().any(|&c| *w == What::Cost(c));
     What::of_tasks().into_iter().filter(paid).chain([What::Cost(Cost::WakeCall)]).collect()
-}
-
-fn few_constants() -> Vec<What> {
-    [Cost::StatsLine, Cost::ContextSwitch, Cost::TcpSend].map(What::Cost).to_vec()
 }
 
 /// Who chooses clocks in the registered runs.
@@ -245,7 +242,8 @@ impl Runs<'_, Bench> {
 
 /// Runs the experiment.
 pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
-    reproduce(&Plan::new(asked)?, &Bench::new()?, asked.jobs)
+    let bench = Bench::new()?;
+    reproduce(&Plan::new(asked, &bench)?, &bench, asked.jobs)
 }
 
 const SIGNS: [Work; 3] = [Work::Pipetest, Work::TcpStream(64), Work::Tbench(1)];
@@ -438,10 +436,10 @@ impl Figures for Signs {
     }
 }
 
-/// Moves all constants (`--quick`: few): JSON, and the page.
+/// Moves all constants (`--quick`: those that matter most): JSON, and the page.
 pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
-    let plan = Plan::new(asked)?;
     let bench = Bench::new()?;
+    let plan = Plan::new(asked, &bench)?;
     let s = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan.constants)?;
     let head = "# What the cost of scheduler statistics hangs on\n\n\
          Made by `homenode reproduce schedstats --sensitivity`. Each constant that pipetest, netperf's \
@@ -449,6 +447,5 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
          runs, one seed. Shown is pipetest's gain in per cent with statistics off and, as the largest of both \
          runs, tbench's. *Signs*: all three gain.\n\n"
         .to_owned();
-    let quick = names(&few_constants(), bench.machine(Of::Server));
-    Ok(s.told(head, "pipetest, −20 %", "pipetest", &quick))
+    Ok(s.told(head, "pipetest, −20 %", "pipetest", elastic::names("schedstats")))
 }

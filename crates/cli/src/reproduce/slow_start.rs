@@ -13,9 +13,11 @@ mod run;
 mod tests;
 
 use super::Asked;
-use super::experiment::{Figures, Runs, Sensitivity, names};
+use super::elastic;
+use super::experiment::{Figures, Runs, Sensitivity};
 use super::vary::{Vary, What};
 use anyhow::{Result, bail};
+use homenode_core::topology::Hardware;
 use homenode_report::{
     Better, Caption, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
 };
@@ -42,7 +44,7 @@ const GROUPS: u32 = 10;
 const FILES: u64 = 7;
 
 impl Plan {
-    fn new(asked: &Asked<'_>) -> Result<Self> {
+    fn new(asked: &Asked<'_>, machine: &Hardware) -> Result<Self> {
         if asked.machine.is_some() {
             bail!("--machine: slow-start runs on the machine that its plan registers");
         }
@@ -56,7 +58,11 @@ impl Plan {
             messaging: Load::Messaging(GROUPS),
             long: Load::Long(SECONDS),
             moved: Load::Build(3),
-            constants: if asked.quick { What::of_scans() } else { What::of_builds() },
+            constants: if asked.quick {
+                elastic::most("slow-start", What::of_builds(), machine)
+            } else {
+                What::of_builds()
+            },
         })
     }
 }
@@ -94,8 +100,8 @@ impl Runs<'_, Bench> {
 
 /// Runs the experiment.
 pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
-    let plan = Plan::new(asked)?;
-    reproduce(&plan, &Bench::new()?, asked.jobs)
+    let bench = Bench::new()?;
+    reproduce(&Plan::new(asked, &bench.machine)?, &bench, asked.jobs)
 }
 
 fn moved(runs: &mut Runs<'_, Bench>, bench: &Bench, plan: &Plan) -> Result<Sensitivity<ByKernel>> {
@@ -291,13 +297,13 @@ impl Figures for ByKernel {
     }
 }
 
-/// Moves all constants (`--quick`: those of scans): JSON, and the page.
+/// Moves all constants (`--quick`: those that matter most): JSON, and the page.
 pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
-    let mut plan = Plan::new(asked)?;
+    let bench = Bench::new()?;
+    let mut plan = Plan::new(asked, &bench.machine)?;
     if asked.quick {
         plan.moved = Load::Build(1);
     }
-    let bench = Bench::new()?;
     let s = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan)?;
     let head = "# What slow start hangs on\n\n\
          Made by `homenode reproduce slow-start --sensitivity`; `cargo xtask bench sensitivity-slow-start` \
@@ -307,6 +313,5 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
          as the largest of both runs, with slow start. *Signs and order*: without slow start costs more than \
          with it, in that kernel and in 6.12.\n\n"
         .to_owned();
-    let quick = names(&What::of_scans(), &bench.machine);
-    Ok(s.told(head, "%, −20 %", "without", &quick))
+    Ok(s.told(head, "%, −20 %", "without", elastic::names("slow-start")))
 }

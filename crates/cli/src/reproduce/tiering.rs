@@ -12,13 +12,15 @@
 //! `scenarios/reproduce/tiering.toml`.
 //!
 //! Reading order: [`scaled`] (what shrinks), [`super::vary`] (what is moved), [`mod@run`] (one
-//! run), [`mod@sensitivity`] (constants moved), [`judge`] (the conclusions), and here the
-//! plan and the table.
+//! run), [`mod@sensitivity`] (constants moved), [`curve`] (the gain by scale), [`selection`] (a later series), [`judge`] (the
+//! conclusions), and here the plan and the table.
 
 pub(super) mod scaled;
 
+mod curve;
 mod judge;
 mod run;
+mod selection;
 mod sensitivity;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ use super::Asked;
 use super::experiment::{Runs, Scales};
 use crate::figures::counter;
 use anyhow::Result;
+use curve::Curve;
 use homenode_core::scale::Scale as Factor;
 use homenode_report::{
     Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
@@ -37,6 +40,7 @@ use judge::{Beside, Findings, Gains, Neighbour};
 use run::{Bench, Kernel, Point, Scored, TOUCHES};
 use std::ops::RangeInclusive;
 
+pub(super) use curve::page as by_scale;
 pub(super) use sensitivity::table as sensitivity;
 
 /// What the seed reports, in per cent.
@@ -161,6 +165,9 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     points.extend(each(beside(again), &Kernel::BESIDE, seeds_again));
     runs.ensure("beside the neighbour", points)?;
 
+    let selected = Point { percent: best, ..base };
+    runs.ensure("page selection", each(selected, &Kernel::SELECTION, seeds))?;
+
     let cells = surface_points(plan, Point { factor: plan.scales.moved, percent: best, ..base });
     let points = cells.iter().flatten().flat_map(|&p| each(p, &[Kernel::Off, Kernel::B], 1));
     runs.ensure("widths and first touch", points)?;
@@ -177,13 +184,19 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             runs.neighbour(&beside(again), seeds_again),
         ],
         moved: moved.moved,
+        selection: selection::found(&runs, selected, seeds),
+        curve: if bench.registered { Some(Curve::kept(bench)?) } else { None },
     };
+    let mut tables = tables(&runs, plan, base, beside(base));
+    tables.push(("page selection".into(), selection::table(&runs, selected, seeds)));
+    let mut rows = rows(&runs, plan, base, beside(base), &findings);
+    rows.extend(selection::rows(&runs, selected, seeds));
     Ok(Reproduction {
         name: "tiering".into(),
         machine: bench.machine.name.clone(),
-        tables: tables(&runs, plan, base, beside(base)),
+        tables,
         surfaces: vec![surface(&runs, plan, &cells, best), moved_surface],
-        rows: rows(&runs, plan, base, beside(base), &findings),
+        rows,
         conclusions: judge::judge(&findings),
         caption: caption(&runs, plan, Point { percent: best, ..base }),
         digits: 2,
@@ -332,7 +345,9 @@ fn rows(
     let mut row = |name: &str, seed, samples: &[f64], low, high| {
         rows.push(Reproduced::new(name, seed, samples, low, high));
     };
-    row("largest gain of mode 2/b over off [%]", Some(SEED_GAIN), &b, Some(low), Some(high));
+    row("largest gain of mode 2/b over off [%]", Some(SEED_GAIN), &b, None, None);
+    let decides = [f.decides()];
+    row("the same in the limit of its scale [%]", Some(SEED_GAIN), &decides, Some(low), Some(high));
     row("largest gain of mode 1 over off [%]", None, &most, None, Some(limit));
     let mut shown: Vec<(String, Kernel)> =
         [("mode 2/b", Kernel::B), ("mode 2/a", Kernel::A), ("mode 2 of 6.12", Kernel::Today)]
@@ -393,6 +408,10 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
         "mode 2 of 6.12: the hot threshold is scaled like a scan's times and comes in ticks of 4 \
          ms, so that column is coarse"
             .into(),
+        "page selection: the hot threshold is scaled too, and doesn't adapt beyond 1:125, where a \
+         sixteenth of it is nothing; the second by which the kernel counts candidates is not, so a \
+         limit means little where a run has no few of them"
+            .into(),
     ];
     if let Some(scale) = Factor::new(best.factor).filter(|s| !s.is_as_is()) {
         let small = scaled::machine(&bench.machine, best.factor);
@@ -404,7 +423,8 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
         machine: format!("{}: {}", bench.machine.name, bench.machine.about),
         workload: format!("{}: {}", bench.scenario.name, bench.scenario.about),
         kernel: format!(
-            "Linux 5.18's promotion (S1), 6.12's in the last column; margin {}; {}",
+            "Linux 5.18's promotion (S1), 6.12's in the last column; page selection: 6.1's, with active \
+             and inactive lists; margin {}; {}",
             bench.margin_name(),
             crate::sim::reclaim(
                 bench

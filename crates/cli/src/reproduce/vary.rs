@@ -237,16 +237,6 @@ impl What {
         [Self::Work, Self::Idle].into_iter().chain(costs.map(Self::Cost)).collect()
     }
 
-    /// Those of them that matter most.
-    pub(in crate::reproduce) fn of_clients_quick() -> Vec<Self> {
-        vec![Self::Work, Self::Cost(Cost::ClockMin), Self::Cost(Cost::DiskWrite)]
-    }
-
-    /// What scans cost, and the faults and moves that come of them.
-    pub(in crate::reproduce) fn of_scans() -> Vec<Self> {
-        [Cost::HintFault, Cost::PteMark, Cost::MigratePage].map(Self::Cost).to_vec()
-    }
-
     /// Every constant that a build pays: its memory's, those of processes that begin and end, those
     /// of switches, and what scans cost.
     pub(in crate::reproduce) fn of_builds() -> Vec<Self> {

@@ -417,7 +417,7 @@ impl Kernel {
             now_ms,
             field: AccessTime::from_bits(w.stamp()),
             plenty,
-            knobs: PromoteKnobs::of(&self.knobs),
+            knobs: self.promote_knobs(),
             node: &mut self.promote[dst],
         };
         let (rules, mut accessed) = (&mut self.inside.rules, false);
@@ -484,6 +484,16 @@ impl Kernel {
             self.count_fault(ctx, at.space, last, now, fault);
         }
         Ok(())
+    }
+
+    /// What promotion goes by; where its threshold doesn't adapt, no interval of that is ever over.
+    fn promote_knobs(&self) -> PromoteKnobs {
+        let knobs = PromoteKnobs::of(&self.knobs);
+        if self.model.adjust_hot_threshold {
+            knobs
+        } else {
+            PromoteKnobs { scan_period_max_ms: u32::MAX, ..knobs }
+        }
     }
 
     /// The zone that a page may enter by the hooks' admission; a refused promotion wakes

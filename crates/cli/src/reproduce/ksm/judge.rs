@@ -14,6 +14,11 @@ pub(super) const AT_MOST: [(usize, f64, &str); 3] = [
 ];
 /// The seed's deviation of two nodes across, in per cent.
 pub(super) const SEED_TWO: f64 = 1.4;
+/// The seed's table: nodes, deviation in per cent with merge_across_nodes 1 and 0.
+pub(super) const SEED: [(usize, f64, f64); 3] =
+    [(2, SEED_TWO, 1.0), (4, 1.6, 0.32), (8, 1.7, 0.018)];
+/// A level is the seed's within this factor.
+pub(super) const FACTOR: f64 = 2.0;
 /// Growth of the deviation within nodes counts beyond this part of the one across.
 pub(super) const NO_GROWTH: f64 = 0.01;
 
@@ -56,6 +61,8 @@ pub(super) struct Findings {
     pub(super) table: Vec<(u64, ByNodes)>,
     /// The shares swept.
     pub(super) sweep: Vec<ByNodes>,
+    /// 16 guests in all on each machine, at the table's share.
+    pub(super) sixteen: ByNodes,
     /// At the table's share.
     pub(super) moved: Vec<Moved<ByNodes>>,
 }
@@ -93,6 +100,32 @@ fn growth(row: &ByNodes) -> Vec<String> {
             .then(|| format!("{few:.3} % within {less} nodes, {many:.3} % within {more}"))
     };
     row.pairs.windows(2).filter_map(grows).collect()
+}
+
+/// Which figure is not the seed's within a factor.
+fn off(row: &ByNodes) -> Vec<String> {
+    let mut out = Vec::new();
+    for p in &row.pairs {
+        let Some((_, across, within)) = SEED.iter().find(|s| s.0 == p.nodes) else { continue };
+        for (knob, ours, seed) in [(1, p.across.deviation, across), (0, p.within.deviation, within)]
+        {
+            let quotient = ours / seed;
+            if !((1.0 / FACTOR..=FACTOR).contains(&quotient)) {
+                out.push(format!("{} nodes, {knob}: {ours:.3} % for {seed} %", p.nodes));
+            }
+        }
+    }
+    out
+}
+
+/// Which deviation with a tree per node is above the one across.
+fn above(row: &ByNodes) -> Vec<String> {
+    let is = |p: &Pair| {
+        let (within, across) = (p.within.deviation, p.across.deviation);
+        (!(within <= across))
+            .then(|| format!("{} nodes: {within:.3} % within and {across:.3} % across", p.nodes))
+    };
+    row.pairs.iter().filter_map(is).collect()
 }
 
 fn not_below(row: &ByNodes, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
@@ -133,6 +166,7 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
     let level = Conclusion {
         text: format!("0. Two nodes across deviate by the seed's {SEED_TWO} % at {found}"),
         holds: f.found.is_some(),
+        amended: false,
     };
 
     let bounds = AT_MOST.map(|a| a.2).join(", ");
@@ -173,6 +207,10 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
             p.within.comparisons, p.across.comparisons, p.nodes
         )
     });
+    let both = |p: &Pair| {
+        let (across, within) = (p.across.deviation, p.within.deviation);
+        format!("{across:.2} % across, {within:.3} % within ({} nodes)", p.nodes)
+    };
     let at_scales = f.table.iter().map(|(factor, row)| (*factor, signs(row)));
     vec![
         level,
@@ -187,6 +225,20 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
             not_below(main, "comparisons", |w| w.comparisons),
         ),
         everywhere("5. All of this is so", at_scales, &f.moved),
+        conclusion(
+            &format!(
+                "6. With 16 guests in all: access times deviate no more with a tree per node, and \
+                 that does not grow with the nodes: {}",
+                each(&f.sixteen, both)
+            ),
+            above(&f.sixteen).into_iter().chain(growth(&f.sixteen)).collect(),
+        ),
+        conclusion(
+            &format!(
+                "7. With 16 guests in all: each deviation is the seed's within a factor of {FACTOR}"
+            ),
+            off(&f.sixteen),
+        ),
     ]
 }
 

@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 
 /// Guests on each node, each on a CPU of its own.
 pub(super) const GUESTS: usize = 2;
+/// Guests in all where their number is the same on each machine.
+pub(super) const IN_ALL: usize = 16;
 /// A guest's memory at full size.
 pub(super) const MEMORY: Bytes = Bytes(4 << 30);
 /// From one guest's start to the next one's.
@@ -56,6 +58,8 @@ pub(super) struct Point {
     pub(super) factor: u64,
     /// Nodes of the machine.
     pub(super) nodes: usize,
+    /// Guests on each of them.
+    pub(super) guests: usize,
     /// Share of a guest's pages that are the image's, in thousandths.
     pub(super) share: u64,
     /// `merge_across_nodes`.
@@ -149,7 +153,7 @@ impl Bench {
         let image = (pages * p.share).div_ceil(1000).clamp(1, pages - 1);
         let mut guests = Vec::new();
         for (i, node) in machine.nodes.iter().enumerate() {
-            for cpu in machine.cpus_of(node.id).take(GUESTS) {
+            for cpu in machine.cpus_of(node.id).take(p.guests) {
                 let mut guest = self.scenario.processes[0].clone();
                 guest.name = format!("guest{}", guests.len());
                 guest.cpus = vec![cpu];
@@ -211,7 +215,7 @@ impl Bench {
         if let Some(vary) = p.vary {
             vary.apply(&mut machine, &mut scenario);
         }
-        let pages = (MEMORY.0 / PAGE_SIZE / p.factor) * (GUESTS * p.nodes) as u64;
+        let pages = (MEMORY.0 / PAGE_SIZE / p.factor) * (p.guests * p.nodes) as u64;
         let pass = Picos((pages / BATCH.0 + 1) * BATCH.1.0);
         scenario.processes = self.guests(p, &machine, pass);
         let across = if p.across { "1" } else { "0" };
@@ -247,7 +251,7 @@ impl experiment::Bench for Bench {
         (p.factor, u64::MAX - p.nodes as u64)
     }
     fn label(p: &Point) -> String {
-        format!("{} nodes, seed {}", p.nodes, p.seed)
+        format!("{} nodes, {} guests, seed {}", p.nodes, p.nodes * p.guests, p.seed)
     }
     fn run(&self, p: &Point) -> Result<GuestFigures> {
         let (machine, scenario, setup, rest) = self.prepare(p);

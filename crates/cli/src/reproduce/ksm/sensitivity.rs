@@ -4,20 +4,12 @@ use super::judge::{self, ByNodes};
 use super::run::{Bench, Point};
 use super::{Plan, Runs, base, each, percent};
 use crate::reproduce::Asked;
-use crate::reproduce::experiment::{Figures, Sensitivity, named};
+use crate::reproduce::elastic;
+use crate::reproduce::experiment::{Figures, Sensitivity};
 use crate::reproduce::vary::What;
 use anyhow::Result;
 use homenode_report::Surface;
 use serde_json::Value;
-
-/// Those that move the deviation across 2 nodes the most, in the table's order; the
-/// page of the sensitivity run says which they are.
-pub(super) const MOST_ELASTIC: [&str; 4] = [
-    "links of one hop: read_latency",
-    "local links: read_latency",
-    "local links: read_bandwidth",
-    "cost: ksm_displaced",
-];
 
 /// The share at which constants are moved where no surface says which is the table's.
 const SHARE: u64 = 67;
@@ -42,7 +34,7 @@ impl Figures for ByNodes {
 
 /// Those of the constants that matter most.
 pub(super) fn most_elastic(bench: &Bench) -> Vec<What> {
-    named(What::by_kind(bench.largest()), bench.largest(), &MOST_ELASTIC)
+    elastic::most("ksm", What::by_kind(bench.largest()), bench.largest())
 }
 
 /// Moves constants at a point.
@@ -96,5 +88,5 @@ pub(in crate::reproduce) fn table(asked: &Asked<'_>) -> Result<(Value, String)> 
         s.nominal.figure(),
         s.nominal.most(),
     );
-    Ok(s.told(head, "across 2, −20 %", "nominal", &MOST_ELASTIC))
+    Ok(s.told(head, "across 2, −20 %", "nominal", elastic::names("ksm")))
 }

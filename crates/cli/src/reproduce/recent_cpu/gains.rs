@@ -4,6 +4,7 @@ use super::judge::{EXT4, Gains, HACKBENCH, MORE, ONE, One, RR, TWO, mean_of};
 use super::loads::{Came, Cpus, HALF, Load, Loads, Point};
 use super::run::Patch;
 use crate::reproduce::Asked;
+use crate::reproduce::elastic;
 use crate::reproduce::experiment::{Runs, Sensitivity};
 use crate::reproduce::vary::{Vary, What};
 use anyhow::Result;
@@ -33,7 +34,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(asked: &Asked<'_>) -> Self {
+    pub(super) fn new(asked: &Asked<'_>, loads: &Loads) -> Self {
         let (small, seeds) = if asked.quick { (true, 1) } else { (false, 5) };
         Self {
             small,
@@ -42,7 +43,11 @@ impl Plan {
             groups: vec![1, 2, 4, 8],
             check: QUEUES.map(|(n, _)| n).to_vec(),
             thresholds: THRESHOLDS.to_vec(),
-            constants: if small { What::of_clients_quick() } else { What::of_clients() },
+            constants: if small {
+                elastic::most("recent-cpu", What::of_clients(), &loads.machine)
+            } else {
+                What::of_clients()
+            },
         }
     }
     /// All that decides, in the order of the table.

@@ -70,8 +70,8 @@ fn the_reproduction_prints_every_part() {
         tbench: vec![1, 8],
         desktop: vec![1],
         clocks: vec![(Of::Server, Work::Pipetest, Governor::Performance)],
-        constants: few_constants().split_off(2),
-        ..Plan::small()
+        constants: vec![What::Cost(Cost::TcpSend)],
+        ..Plan::small(&bench)
     };
     let result = reproduce(&plan, &bench, 2).expect("it runs");
     let text = result.to_text(168);

@@ -5,6 +5,7 @@ use super::run::{Bench, Took};
 use super::*;
 use crate::reproduce::experiment::{Bench as _, Moved};
 use expect_test::expect;
+use homenode_core::costs::Cost;
 
 /// A build of two rounds, one group, five seconds.
 #[test]
@@ -16,7 +17,7 @@ fn the_reproduction_prints_every_part() {
         messaging: Load::Messaging(1),
         long: Load::Long(5),
         moved: Load::Build(1),
-        constants: What::of_scans()[..1].to_vec(),
+        constants: vec![What::Cost(Cost::HintFault)],
     };
     let result = reproduce(&plan, &bench, 2).expect("it runs");
     expect![[r#"

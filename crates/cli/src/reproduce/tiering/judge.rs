@@ -2,6 +2,8 @@
 //! decide. Nothing here knows where the figures come from.
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
 
+use super::curve::{self, Curve};
+use super::selection::{self, Selection};
 use crate::reproduce::experiment::{Moved, everywhere};
 use homenode_report::Conclusion;
 
@@ -104,6 +106,20 @@ pub(super) struct Findings {
     pub(super) gains: Vec<Gains>,
     pub(super) neighbours: Vec<Neighbour>,
     pub(super) moved: Vec<Moved<Gained>>,
+    pub(super) selection: Selection,
+    /// The gain by scale; `None` on another machine than the curve's, or with another margin.
+    pub(super) curve: Option<Curve>,
+}
+
+impl Findings {
+    /// The gain that conclusion 1 is about: the curve's limit, or the largest at the main scale where there
+    /// is no curve. No number where there is none to be seen.
+    pub(super) fn decides(&self) -> f64 {
+        match &self.curve {
+            Some(curve) => curve.limit().unwrap_or(f64::NAN),
+            None => self.gains.first().map_or(f64::NAN, |main| main.largest().0),
+        }
+    }
 }
 
 /// Signs and order of one set of figures; what is wrong with them.
@@ -125,20 +141,42 @@ pub(super) fn order(b: f64, mode1: f64, n: &Neighbour) -> Vec<String> {
     wrong
 }
 
-/// The four conclusions.
+/// The conclusions.
 pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
     let mut all = Vec::new();
-    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds });
+    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds, amended: false });
     let times = |p: u64| format!("{:.2}", p as f64 / 100.0);
     if let Some(main) = f.gains.first() {
         let (largest, at) = main.largest();
         let (low, high) = LARGEST_GAIN;
+        let decides = f.decides();
+        let here = format!("{largest:+.1} %, at a map of {} times DRAM", times(main.percents[at]));
+        let (where_from, fine) = match &f.curve {
+            None => (here, true),
+            Some(curve) => {
+                // The curve was taken at one map; it has to be of the rules that run here.
+                let place = main.percents.iter().position(|&p| p == curve::PERCENT);
+                let fine = place.is_none_or(|at| curve.agrees(main.factor, main.b[at]));
+                let limit = match curve.limit() {
+                    Some(limit) => format!("{limit:+.1} % in the limit of its scale"),
+                    None => "no limit of its scale is to be seen".to_owned(),
+                };
+                let other = if fine { "" } else { ", which is not the curve's: make it anew" };
+                (
+                    format!(
+                        "{limit} ({}; here, at 1:{}, {here}{other})",
+                        curve.told(),
+                        main.factor
+                    ),
+                    fine,
+                )
+            }
+        };
         say(
-            (low..=high).contains(&largest),
+            fine && (low..=high).contains(&decides),
             format!(
                 "1. The largest gain of mode 2/b over balancing off lies between +{low:.0} % and \
-                 +{high:.0} %: {largest:+.1} %, at a map of {} times DRAM (seed: up to +95.9 %).",
-                times(main.percents[at])
+                 +{high:.0} %: {where_from} (seed: up to +95.9 %)."
             ),
         );
         let mode1 = main.mode1_most();
@@ -174,6 +212,7 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
         (g.factor, order(b, g.mode1[at], n))
     });
     all.push(everywhere("4. Signs and order are the same", at_scales, &f.moved));
+    all.extend(selection::judge(&f.selection));
     all
 }
 

@@ -31,6 +31,14 @@ pub(super) enum Kernel {
     A,
     /// 2 with the rules of 6.12: hot threshold, rate limit, free-space shortcut.
     Today,
+    /// 2 of 6.1 without its page selection: any page that is used is promoted.
+    Base,
+    /// With hot page selection: of 6.1's rules the threshold, as it boots, and no limit.
+    Hot,
+    /// And so much a second at most.
+    Limited,
+    /// And with a threshold that follows this limit.
+    Adjusted,
     /// A column that was asked for beside the plan's, by its place among those.
     Further(usize),
 }
@@ -42,6 +50,8 @@ impl Kernel {
     pub(super) const BESIDE: [Self; 3] = [Self::Off, Self::B, Self::A];
     /// All of the plan's, in the order of the columns.
     pub(super) const PLANNED: [Self; 5] = [Self::Off, Self::Mode1, Self::B, Self::A, Self::Today];
+    /// The page-selection series, each with what those before it have.
+    pub(super) const SELECTION: [Self; 4] = [Self::Base, Self::Hot, Self::Limited, Self::Adjusted];
     /// Its column, split into two header rows at the first `-`, and the kernel as
     /// `--columns` has it.
     const fn told(self) -> (&'static str, &'static str) {
@@ -51,6 +61,15 @@ impl Kernel {
             Self::B => ("mode 2/b-5.18", "mode2@5.18+hot_page_selection=false+admission=b"),
             Self::A => ("mode 2/a-5.18", "mode2@5.18+hot_page_selection=false+admission=a"),
             Self::Today => ("mode 2-6.12", "mode2@6.12"),
+            Self::Base => ("base-6.1", "mode2@6.1+lru_gen=0+hot_page_selection=false"),
+            Self::Hot => ("hot selection-6.1", "mode2@6.1+lru_gen=0+adjust_hot_threshold=false"),
+            Self::Limited => (
+                "rate limit-6.1",
+                "mode2@6.1+lru_gen=0+adjust_hot_threshold=false+promote_rate_limit_MBps=82",
+            ),
+            Self::Adjusted => {
+                ("auto adjustment-6.1", "mode2@6.1+lru_gen=0+promote_rate_limit_MBps=82")
+            }
             // Its own column says it.
             Self::Further(_) => ("", ""),
         }
@@ -98,6 +117,10 @@ pub(super) struct Scored {
     pub(super) latency: [f64; 4],
     /// Share of the run until the score first reached 95 % of that of the last third.
     pub(super) ramp: f64,
+    /// Accesses a second in the last third of the run.
+    pub(super) late: f64,
+    /// What was promoted in the main part, in MB/s.
+    pub(super) rate: f64,
 }
 
 /// What all runs have in common.
@@ -105,6 +128,8 @@ pub(super) struct Bench {
     pub(super) machine: Hardware,
     pub(super) scenario: Scenario,
     pub(super) margin: Margin,
+    /// Whether the machine and its margin are those of the plan.
+    pub(super) registered: bool,
     /// The columns, the plan's first.
     contenders: BTreeMap<Kernel, Contender>,
 }
@@ -122,6 +147,7 @@ impl Bench {
         margin: Margin,
         further: &[Contender],
     ) -> Result<Self> {
+        let registered = machine.is_none() && margin == Margin::Kernel;
         let machine = match machine {
             Some(path) => homenode_config::read_machine(path)?,
             None => homenode_config::parse_machine(
@@ -136,7 +162,7 @@ impl Bench {
         file.check(&machine)
             .with_context(|| format!("the machine {} can't run the experiment", machine.name))?;
         let mut contenders = BTreeMap::new();
-        for kernel in Kernel::PLANNED {
+        for kernel in Kernel::PLANNED.into_iter().chain(Kernel::SELECTION) {
             let (name, text) = kernel.told();
             let planned = Contenders::with(&[]).one(text)?;
             contenders.insert(kernel, Contender { name: name.to_owned(), ..planned });
@@ -144,7 +170,7 @@ impl Bench {
         for (i, column) in further.iter().enumerate() {
             contenders.insert(Kernel::Further(i), column.clone().on(&machine)?);
         }
-        let bench = Self { machine, scenario: file.scenario, margin, contenders };
+        let bench = Self { machine, scenario: file.scenario, margin, registered, contenders };
         let tiers = Tiers::new(&bench.machine, Firmware::Hmat, bench.version(Kernel::Off));
         let fast = bench.fast();
         let slow = bench.machine.nodes.iter().filter(|n| n.managed().0 > 0 && !tiers.is_top(n.id));
@@ -157,9 +183,10 @@ impl Bench {
         }
         Ok(bench)
     }
-    /// All columns, the plan's first.
+    /// All columns of the tables by the size of the map, the plan's first.
     pub(super) fn kernels(&self) -> Vec<Kernel> {
-        self.contenders.keys().copied().collect()
+        let all = self.contenders.keys().copied();
+        all.filter(|kernel| !Kernel::SELECTION.contains(kernel)).collect()
     }
     /// A column's name.
     pub(super) fn column(&self, kernel: Kernel) -> String {
@@ -253,7 +280,7 @@ impl experiment::Bench for Bench {
         // Windows of the main part, which begins once the warm-up is over.
         let step = (run_time / WINDOWS as u64).max(1);
         let mut made = Vec::new();
-        let mut before = None;
+        let (mut before, mut begun) = (None, None);
         let all = loop {
             runner.run_until(runner.sim().now() + step)?;
             let sim = runner.sim();
@@ -264,6 +291,10 @@ impl experiment::Bench for Bench {
                 made.push(done - before);
             }
             before = done;
+            if done.is_some() && begun.is_none() {
+                let promoted = figures::promoted(sim.vmstat(), runner.own().as_ref());
+                begun = Some((sim.now(), promoted));
+            }
             if all[0].ended || sim.idle() {
                 break all;
             }
@@ -282,14 +313,19 @@ impl experiment::Bench for Bench {
             [p50, p99, ns(l.max_ps()), l.count() as f64]
         });
         let stat = sim.vmstat();
+        let promoted = figures::promoted(stat, runner.own().as_ref());
+        let (from, until_then) = begun.unwrap_or((sim.now(), promoted));
+        let seconds = (sim.now() - from) as f64 / 1e12;
         Ok(Scored {
             score: phase.per_second() as f64,
             fast: fast as f64 / phase.count().max(1) as f64,
-            promoted: figures::promoted(stat, runner.own().as_ref()),
+            promoted,
             allocstall: stat.get(Item::Allocstall),
             pgscan_direct: stat.get(Item::PgscanDirect),
             latency,
             ramp: ramp(&made),
+            rate: ((promoted - until_then) * PAGE_SIZE) as f64 / 1e6 / seconds.max(1e-12),
+            late: last_third(&made).map_or(0.0, |n| n as f64 / (step as f64 / 1e12)),
         })
     }
 }
@@ -307,11 +343,17 @@ fn main_part(scenario: &Scenario) -> (usize, u64) {
 /// Share of the windows before the first that reaches 95 % of the mean of the last
 /// third; the very last is cut short by the end and doesn't count.
 fn ramp(made: &[u64]) -> f64 {
-    let Some(whole) = made.len().checked_sub(1).filter(|&n| n >= 3) else { return 0.0 };
-    let last = &made[whole - whole / 3..whole];
-    let steady = last.iter().sum::<u64>() / last.len() as u64;
+    let Some(steady) = last_third(made) else { return 0.0 };
+    let whole = made.len() - 1;
     let first = made[..whole].iter().position(|&n| n * 100 >= steady * 95).unwrap_or(whole);
     first as f64 / whole as f64
+}
+
+/// Mean of the windows of the last third, without the very last; none where there are few.
+fn last_third(made: &[u64]) -> Option<u64> {
+    let whole = made.len().checked_sub(1).filter(|&n| n >= 3)?;
+    let last = &made[whole - whole / 3..whole];
+    Some(last.iter().sum::<u64>() / last.len() as u64)
 }
 
 #[cfg(test)]

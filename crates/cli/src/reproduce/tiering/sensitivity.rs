@@ -5,22 +5,12 @@ use super::judge::{self, Gained};
 use super::run::{Bench, Kernel, Point};
 use super::{Runs, base, each, times};
 use crate::reproduce::Asked;
-use crate::reproduce::experiment::{Figures, Sensitivity, named};
+use crate::reproduce::elastic;
+use crate::reproduce::experiment::{Figures, Sensitivity};
 use crate::reproduce::vary::What;
 use anyhow::Result;
 use homenode_report::Surface;
 use serde_json::Value;
-
-/// The constants on which the gain depends most by the published table
-/// (docs/sensitivity-tiering.md), which `cargo xtask bench sensitivity-tiering` makes.
-pub(super) const MOST_ELASTIC: [&str; 6] = [
-    "cost: reclaim_page",
-    "cost: pmem_line",
-    "cost: migrate_page",
-    "link 0 to 0: write_latency",
-    "link 0 to 2: read_latency",
-    "cost: pte_scan",
-];
 
 /// The map at which constants are moved where no table says which gain is largest.
 const PERCENT: u64 = 300;
@@ -41,7 +31,7 @@ impl Figures for Gained {
 
 /// Those of the machine's constants that are the most elastic.
 pub(super) fn most_elastic(bench: &Bench) -> Vec<What> {
-    named(What::all(&bench.machine), &bench.machine, &MOST_ELASTIC)
+    elastic::most("tiering", What::all(&bench.machine), &bench.machine)
 }
 
 /// Moves constants at a point.
@@ -94,5 +84,5 @@ pub(in crate::reproduce) fn table(asked: &Asked<'_>) -> Result<(Value, String)> 
         times(at.percent),
         s.nominal.figure(),
     );
-    Ok(s.told(head, "−20 %", "gain", &MOST_ELASTIC))
+    Ok(s.told(head, "−20 %", "gain", elastic::names("tiering")))
 }

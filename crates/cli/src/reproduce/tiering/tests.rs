@@ -65,6 +65,17 @@ fn a_tiny_reproduction_prints_every_part() {
         allocstall                      0                        0                          19
         pgscan_direct                   0                        0                       10690
 
+        page selection
+                                                                         base            hot selection               rate limit          auto adjustment
+                                                                          6.1                      6.1                      6.1                      6.1
+        map 3.00 x of DRAM
+        score [M/s]                                          50.20 (   0.00%)         49.44 (  -1.52%)         49.44 (  -1.52%)         49.44 (  -1.52%)
+          Stddev over seeds                                   0.22                     0.32                     0.32                     0.32
+          Welch-p                                                -                   0.1271                   0.1271                   0.1271
+        promoted [MB/s]                                      252.9                    135.0                    135.0                    135.0
+        in DRAM [%]                                           15.3                     12.8                     12.8                     12.8
+        run until 95 % of its last third's score [%]            45                       60                       60                       60
+
         gain of mode 2/b over off [%] by width and first touch; map 3.00 x of DRAM, 1:4096
                                       linear  middle-first  scattered
         deviation 1/24 of the map       7.5          -0.3        7.7
@@ -73,44 +84,56 @@ fn a_tiny_reproduction_prints_every_part() {
 
         the same with one constant moved, beside the neighbour (8.8 with none moved); map 3.00 x of DRAM, 1:4096
                                         -20 %      +20 %
+        cost: minor_fault               14.2       26.9
         cost: pmem_line                  8.3       16.0
         link 0 to 2: read_latency        7.5       14.2
         cost: migrate_page              10.1        7.5
         cost: reclaim_page               8.4        8.7
-        cost: pte_scan                   8.8        8.9
         link 0 to 0: write_latency       8.8        8.7
 
-                                                         seed       ours   Stddev    from      to
-        largest gain of mode 2/b over off [%]           95.90       9.38     0.47   50.00  150.00  FAILS
-        largest gain of mode 1 over off [%]                 -      -0.88     0.00       -    0.94  holds
-        gain of mode 2/b, map 1.50 x of DRAM [%]            -       1.46     0.08       -       -
-        gain of mode 2/a, map 1.50 x of DRAM [%]            -       1.62     0.02       -       -
-        gain of mode 2 of 6.12, map 1.50 x of DRAM [%]      -       1.35     0.29       -       -
-        gain of mode 2/b, map 3.00 x of DRAM [%]            -       9.38     0.47       -       -
-        gain of mode 2/a, map 3.00 x of DRAM [%]            -       9.83     0.10       -       -
-        gain of mode 2 of 6.12, map 3.00 x of DRAM [%]      -       7.96     0.54       -       -
-        neighbour, off: allocstall                          -       0.00     0.00       -       -
-        neighbour, mode 2/b: allocstall                     -       0.00     0.00    0.00    0.00  holds
-        neighbour, mode 2/a: allocstall                     -      19.00     2.83    0.00       -  holds
-        neighbour, off: pgscan_direct                       -       0.00     0.00       -       -
-        neighbour, mode 2/b: pgscan_direct                  -       0.00     0.00    0.00    0.00  holds
-        neighbour, mode 2/a: pgscan_direct                  -   10690.00   612.35    0.00       -  holds
-        neighbour, off: p99 of an allocation [ns]           -     500.00     0.00       -       -
-        neighbour, mode 2/b: p99 of an allocation [ns]      -     500.00     0.00  490.00  510.00  holds
-        neighbour, mode 2/a: p99 of an allocation [ns]      -  161280.00  2896.31  510.00       -  holds
+                                                          seed       ours   Stddev    from      to
+        largest gain of mode 2/b over off [%]            95.90       9.38     0.47       -       -
+        the same in the limit of its scale [%]           95.90        NaN     0.00   50.00  150.00  FAILS
+        largest gain of mode 1 over off [%]                  -      -0.88     0.00       -    0.94  holds
+        gain of mode 2/b, map 1.50 x of DRAM [%]             -       1.46     0.08       -       -
+        gain of mode 2/a, map 1.50 x of DRAM [%]             -       1.62     0.02       -       -
+        gain of mode 2 of 6.12, map 1.50 x of DRAM [%]       -       1.35     0.29       -       -
+        gain of mode 2/b, map 3.00 x of DRAM [%]             -       9.38     0.47       -       -
+        gain of mode 2/a, map 3.00 x of DRAM [%]             -       9.83     0.10       -       -
+        gain of mode 2 of 6.12, map 3.00 x of DRAM [%]       -       7.96     0.54       -       -
+        neighbour, off: allocstall                           -       0.00     0.00       -       -
+        neighbour, mode 2/b: allocstall                      -       0.00     0.00    0.00    0.00  holds
+        neighbour, mode 2/a: allocstall                      -      19.00     2.83    0.00       -  holds
+        neighbour, off: pgscan_direct                        -       0.00     0.00       -       -
+        neighbour, mode 2/b: pgscan_direct                   -       0.00     0.00    0.00    0.00  holds
+        neighbour, mode 2/a: pgscan_direct                   -   10690.00   612.35    0.00       -  holds
+        neighbour, off: p99 of an allocation [ns]            -     500.00     0.00       -       -
+        neighbour, mode 2/b: p99 of an allocation [ns]       -     500.00     0.00  490.00  510.00  holds
+        neighbour, mode 2/a: p99 of an allocation [ns]       -  161280.00  2896.31  510.00       -  holds
+        score, hot selection after base [%]              12.80      -1.52     0.22    6.40   25.61  FAILS
+        promoted, hot selection after base [%]          -25.03     -46.62     0.54  -50.06  -12.51  holds
+        score, rate limit after hot selection [%]        -1.74       0.00     0.00       -       -
+        promoted, rate limit after hot selection [%]    -69.63       0.00     0.00       -       -
+        score, auto adjustment after rate limit [%]       4.72       0.00     0.00    2.36    9.43  FAILS
+        promoted, auto adjustment after rate limit [%]  -17.13       0.00     0.00  -34.26   -8.57  FAILS
 
-        FAILS  1. The largest gain of mode 2/b over balancing off lies between +50 % and +150 %: +9.4 %, at a map of 3.00 times DRAM (seed: up to +95.9 %).
+        FAILS  1. The largest gain of mode 2/b over balancing off lies between +50 % and +150 %: no limit of its scale is to be seen (+102.5 % at 1:64, +100.4 % at 1:32, +107.5 % at 1:16; here, at 1:4096, +9.4 %, at a map of 3.00 times DRAM) (seed: up to +95.9 %).
         holds  2. Mode 1 gains less than a tenth of that once DRAM is full: -0.9 % at most.
         holds  3. Beside an allocating neighbour bound to the fast node, direct reclaim and its p99 under b equal those with balancing off within 2 %, and rise under a: off 0 stalls, 0 pages, p99 0.50 µs; b 0 stalls, 0 pages, p99 0.50 µs; a 19 stalls, 10690 pages, p99 161.28 µs.
         holds  4. Signs and order are the same at two scales (1:4096, 1:2048) and with each of 6 constants moved by ±20 %.
+        FAILS  5. Hot page selection scores more than without and promotes less: score -1.5 %, promoted -46.6 %: it scores no more.
+        FAILS  6. A limit lets less be promoted and leaves the score within 5 %: score +0.0 %, promoted +0.0 %: it promotes no less.
+        FAILS  7. A threshold that follows the limit scores more and promotes no more: score +0.0 %, promoted +0.0 %: it scores no more.
+        FAILS  8. These changes are the published ones within a factor of 2: score, hot selection after base -1.5 % for +12.8 %; score, auto adjustment after rate limit +0.0 % for +4.7 %; promoted, auto adjustment after rate limit +0.0 % for -17.1 %.
 
         machine: cascade-lake-pmem: two Xeon Gold of 24 cores (Cascade Lake), six DDR4-2933 channels a
           socket, six Optane DC PMMs a socket as nodes 2 and 3; composed of published measurements, no
           single machine
         workload: tiering: pmbench: 80:20, normal_ih, 24 threads on one socket, 300 s
-        kernel: Linux 5.18's promotion (S1), 6.12's in the last column; margin the marks' own distance, as
-          merged; active and inactive lists, not MGLRU, in off-5.18, mode 1-5.18, mode 2/b-5.18, mode
-          2/a-5.18; MGLRU, not active and inactive lists, in mode 2-6.12
+        kernel: Linux 5.18's promotion (S1), 6.12's in the last column; page selection: 6.1's, with active
+          and inactive lists; margin the marks' own distance, as merged; active and inactive lists, not
+          MGLRU, in off-5.18, mode 1-5.18, mode 2/b-5.18, mode 2/a-5.18; MGLRU, not active and inactive
+          lists, in mode 2-6.12
         scaled down: memory and time 1:4096
         seeds: 1, 2
         note: the fast node has 24 MiB here; a map of 1.25 x is larger than it by a quarter
@@ -124,11 +147,16 @@ fn a_tiny_reproduction_prints_every_part() {
           a map, but huge pages or a smaller map would differ
         note: mode 2 of 6.12: the hot threshold is scaled like a scan's times and comes in ticks of 4 ms, so
           that column is coarse
+        note: page selection: the hot threshold is scaled too, and doesn't adapt beyond 1:125, where a
+          sixteenth of it is nothing; the second by which the kernel counts candidates is not, so a limit
+          means little where a run has no few of them
         note: knobs at 1:4096: min_free_kbytes=16, scan_size_mb=10, scan_delay_ms=1, scan_period_min_ms=1,
           scan_period_max_ms=14
     "#]].assert_eq(&result.to_text(168));
     let again = reproduce(&tiny(), &bench(), 1).expect("it runs");
-    assert_eq!(result, again, "another number of workers, the same figures");
+    // As text, since what is no number differs from itself.
+    let told = |r: &Reproduction| r.to_text(168) + &r.to_json();
+    assert_eq!(told(&result), told(&again), "another number of workers, the same figures");
 }
 
 #[test]
@@ -185,7 +213,7 @@ fn one_constant_moves_at_a_time() {
             assert_eq!(changed, 1, "{}", what.name(&bench.machine));
         }
     }
-    for name in sensitivity::MOST_ELASTIC {
+    for &name in crate::reproduce::elastic::names("tiering") {
         assert!(names.contains(name), "{name}");
     }
 }

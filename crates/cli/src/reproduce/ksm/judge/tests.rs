@@ -13,12 +13,22 @@ fn row(share: u64) -> ByNodes {
     ByNodes { share, pairs: vec![pair(2, 1.4, 0.04), pair(4, 1.6, 0.03), pair(8, 1.7, 0.02)] }
 }
 
+/// With 16 guests in all, about as the seed has it.
+fn sixteen() -> ByNodes {
+    let mut row = row(75);
+    for (pair, within) in row.pairs.iter_mut().zip([0.9, 0.3, 0.02]) {
+        pair.within.deviation = within;
+    }
+    row
+}
+
 fn good() -> Findings {
     let moved = |percent| Moved { name: "cost: page_copy".into(), percent, figures: row(75) };
     Findings {
         found: Some(74.6),
         table: vec![(64, row(75)), (256, row(75))],
         sweep: vec![row(25), row(100)],
+        sixteen: sixteen(),
         moved: vec![moved(-20), moved(20)],
     }
 }
@@ -48,6 +58,8 @@ fn good_figures_hold() {
         3. It saves less memory: 3.00 % of the guests' instead of 6.00 % with 2 nodes (50 % less), 3.00 % of the guests' instead of 6.00 % with 4 nodes (50 % less), 3.00 % of the guests' instead of 6.00 % with 8 nodes (50 % less).
         4. Its searches take fewer comparisons: 10.00 a search instead of 12.00 with 2 nodes, 10.00 a search instead of 12.00 with 4 nodes, 10.00 a search instead of 12.00 with 8 nodes.
         5. All of this is so at two scales (1:64, 1:256) and with each of 1 constants moved by ±20 %.
+        6. With 16 guests in all: access times deviate no more with a tree per node, and that does not grow with the nodes: 1.40 % across, 0.900 % within (2 nodes), 1.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes).
+        7. With 16 guests in all: each deviation is the seed's within a factor of 2.
     "#]].assert_eq(&text.concat());
 }
 
@@ -94,6 +106,30 @@ fn a_share_at_which_it_is_otherwise_is_named() {
     let first = &judge(&f)[1];
     assert!(first.holds);
     expect!["1. At equal share of merged pages, access times deviate less with a tree per node: at most that across nodes at 2 nodes, a quarter at 4, a tenth at 8 (2, 4, 8 nodes: 1.40 %, 1.60 %, 1.70 % across, 0.040 %, 0.030 %, 0.020 % within; of 2.5 %, 10.0 % it is not so at 2.5 %, 8 nodes: 0.020 % within and 0.190 % across; at 10.0 %, 2 nodes: NaN % within and 1.400 % across)."].assert_eq(&first.text);
+}
+
+#[test]
+fn sixteen_guests_are_judged_apart_by_direction_and_by_level() {
+    check(
+        |f| f.sixteen.pairs[1].within.deviation = 1.61,
+        expect![[r#"
+        6. With 16 guests in all: access times deviate no more with a tree per node, and that does not grow with the nodes: 1.40 % across, 0.900 % within (2 nodes), 1.60 % across, 1.610 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes): 4 nodes: 1.610 % within and 1.600 % across; 0.900 % within 2 nodes, 1.610 % within 4.
+        7. With 16 guests in all: each deviation is the seed's within a factor of 2: 4 nodes, 0: 1.610 % for 0.32 %.
+    "#]],
+    );
+    check(
+        |f| f.sixteen.pairs[2].across.deviation = 3.5,
+        expect![[r#"
+        7. With 16 guests in all: each deviation is the seed's within a factor of 2: 8 nodes, 1: 3.500 % for 1.7 %.
+    "#]],
+    );
+    check(
+        |f| f.sixteen.pairs[0].within.deviation = f64::NAN,
+        expect![[r#"
+        6. With 16 guests in all: access times deviate no more with a tree per node, and that does not grow with the nodes: 1.40 % across, NaN % within (2 nodes), 1.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes): 2 nodes: NaN % within and 1.400 % across; NaN % within 2 nodes, 0.300 % within 4.
+        7. With 16 guests in all: each deviation is the seed's within a factor of 2: 2 nodes, 0: NaN % for 1 %.
+    "#]],
+    );
 }
 
 #[test]
