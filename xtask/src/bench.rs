@@ -20,9 +20,10 @@ mod sched;
 mod sensitivity;
 mod sim_speed;
 mod stats_cost;
+mod tiering_quality;
 mod truth_mem;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum as _;
@@ -44,6 +45,12 @@ pub(crate) struct Options {
     /// Seconds instead of minutes, to see that it runs; goals are not judged
     #[arg(long)]
     tiny: bool,
+    /// tiering-quality: four workloads, five contenders, two seeds, 10 s
+    #[arg(long)]
+    quick: bool,
+    /// tiering-quality: judge what `homenode compare --json` has printed into this file
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
 }
 
 impl Options {
@@ -80,6 +87,8 @@ enum Bench {
     DecideSpeed,
     /// instructions per wake-up or switch with statistics off, beside code without them
     StatsOffCost,
+    /// the goals of homenode's engine one by one, by `homenode compare`, beside the best baseline
+    TieringQuality,
     /// memory times that the simulator predicts for this machine, beside its own
     TruthMem,
     /// signs and order of the tiering result, with each constant moved by 20 %
@@ -138,6 +147,7 @@ impl Bench {
             Self::SchedScale => sched::scale(setting),
             Self::DecideSpeed => decide_speed::run(setting),
             Self::StatsOffCost => sched::stats_off(setting),
+            Self::TieringQuality => tiering_quality::run(setting),
             Self::TruthMem => truth_mem::run(setting),
             Self::SensitivityTiering => sensitivity::tiering(setting),
             Self::SensitivityKsm => sensitivity::ksm(setting),
@@ -157,6 +167,8 @@ impl Bench {
 struct Setting<'a> {
     ws: &'a Workspace,
     tiny: bool,
+    quick: bool,
+    results: Option<&'a Path>,
     profile: Profile,
 }
 
@@ -219,7 +231,13 @@ fn rounded(value: f64) -> f64 {
 /// Runs them; one that can't run counts as failed, and the next one follows.
 pub(crate) fn run(ws: &Workspace, options: &Options, profile: Profile) -> Result<Ending> {
     let mut failed = 0;
-    let setting = Setting { ws, tiny: options.tiny, profile };
+    let setting = Setting {
+        ws,
+        tiny: options.tiny,
+        quick: options.quick,
+        results: options.results.as_deref(),
+        profile,
+    };
     for (bench, name, about) in Bench::listed() {
         if !options.names.is_empty() && !options.names.contains(&name) {
             continue;

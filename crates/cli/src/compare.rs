@@ -11,6 +11,7 @@
 
 mod cell;
 mod kept;
+mod sweep;
 mod workloads;
 
 use crate::contender::{self, Contender, Contenders, Knowledge};
@@ -25,8 +26,10 @@ use homenode_core::units::{Picos, count};
 use homenode_report::{CompareCell, CompareRow, CompareTable, CompareWorkload};
 use homenode_sim::Setup;
 use kept::Kept;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use sweep::{Sweep, Swept};
 use workloads::Workload;
 
 /// The contenders where nobody chose.
@@ -35,6 +38,8 @@ const COLUMNS: &[&str] = &[
     "interleave",
     "mode2+lru_gen=n",
     "mode2",
+    "tuned",
+    "hindsight",
     "tpp",
     "hemem",
     "colloid",
@@ -61,6 +66,9 @@ const LEAST_SEEDS: usize = 2;
 /// kernel and the policy beside the programs (of one CPU), CPU time of an access all in, and the
 /// optimum's CPU time for an access over it. A star says that the 95 % interval, paired by seed,
 /// leaves 1 out. At the end stands the geometric mean over the workloads.
+///
+/// Two further columns are mode 2 with knobs that a sweep has found: tuned has the one setting that
+/// is best over a training set, hindsight the best one of each workload.
 ///
 /// Each finished run is kept in a file. The same command goes on where it was cut off; another
 /// program, machine, scenario or setting is run anew.
@@ -89,6 +97,10 @@ pub(crate) struct Args {
     /// Four workloads, five contenders, two seeds, 10 s
     #[arg(long)]
     quick: bool,
+    /// Try mode 2's knobs instead, one setting a column, and keep in this file what the columns tuned and hindsight
+    /// follow from; one seed unless given
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["columns", "quick"])]
+    sweep: Option<PathBuf>,
     /// Runs at once; the CPUs' number unless given. The results don't depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -99,6 +111,24 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// A column of the table.
+struct Column {
+    title: String,
+    /// Where it follows from the sweep, mode 2, before it has a setting.
+    contender: Contender,
+    swept: Option<Swept>,
+}
+
+/// What all runs have in common.
+struct Terms<'a> {
+    set: &'a [Setting],
+    time: Option<Picos>,
+    knowledge: Knowledge,
+    jobs: usize,
+    /// Whether the optimum is looked for.
+    looks: bool,
 }
 
 /// A workload with its contenders ready to run, and what is told of it so far.
@@ -126,71 +156,59 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         [] => texts(if args.quick { quick } else { full }),
         given => given.to_vec(),
     };
-    let columns = contenders.parse(&or(&args.columns, QUICK_COLUMNS, COLUMNS))?;
     let all: Vec<&str> = workloads::names().collect();
     let names = or(&args.scenarios, QUICK_WORKLOADS, &all);
-    let seeds = args.seeds.map_or(if args.quick { QUICK_SEEDS } else { 10 }, NonZeroUsize::get);
+    let usual = match (&args.sweep, args.quick) {
+        (Some(_), _) => 1,
+        (None, true) => QUICK_SEEDS,
+        (None, false) => 10,
+    };
+    let seeds = args.seeds.map_or(usual, NonZeroUsize::get);
     let time = args.time.or(args.quick.then_some(QUICK_TIME));
     if time == Some(Picos::ZERO) {
         bail!("--time 0s: nothing would run");
-    }
-    let mut fields: Vec<Field> = Vec::new();
-    for name in &names {
-        let workload = Workload::read(name)?;
-        if fields.iter().any(|f| f.workload.scenario.name == workload.scenario.name) {
-            bail!("two workloads are called {}", workload.scenario.name);
-        }
-        fields.push(field(workload, &columns, &args.set, time)?);
     }
     let path = match &args.out {
         Some(path) => path.clone(),
         None => kept::default_path()?,
     };
-    let kept = Kept::open(&path)?;
-    let progress = Progress::new((fields.len() * columns.len() * seeds) as u64);
-    let mut reused = 0;
-    for seed in 1..=seeds as u64 {
-        let open: Vec<usize> = (0..fields.len()).filter(|&f| !fields[f].is_sure()).collect();
-        let jobs: Vec<Job<'_>> = open
-            .iter()
-            .flat_map(|&f| (0..columns.len()).map(move |c| (f, c)))
-            .map(|(f, c)| {
-                let field = &fields[f];
-                let (contender, setup) = &field.contenders[c];
-                Job {
-                    workload: &field.workload,
-                    contender,
-                    setup,
-                    seed,
-                    knowledge: args.knowledge,
-                    is_first: c == 0,
-                }
-            })
-            .collect();
-        let done =
-            parallel::map(parallel::jobs(args.jobs), &jobs, |job| -> Result<(CompareCell, bool)> {
-                let (name, title) = (&job.workload.scenario.name, job.contender.title());
-                progress.murmur(&format!("{name}, {title}, seed {seed}"));
-                let key = job.key(kept.program());
-                let done = match kept.find(&key) {
-                    Some(cell) => (cell, true),
-                    None => {
-                        let cell = job.run().with_context(|| format!("{name} under {title}"))?;
-                        (kept.put(&key, (name, &title), &cell)?, false)
-                    }
-                };
-                progress.advance(1);
-                Ok(done)
-            });
-        let done: Vec<(CompareCell, bool)> = done.into_iter().collect::<Result<_>>()?;
-        for (i, (cell, was_kept)) in done.into_iter().enumerate() {
-            fields[open[i / columns.len()]].told.rows[i % columns.len()].cells.push(cell);
-            reused += u64::from(was_kept);
-        }
+    let terms = Terms {
+        set: &args.set,
+        time,
+        knowledge: args.knowledge,
+        jobs: parallel::jobs(args.jobs),
+        looks: args.sweep.is_none(),
+    };
+    if let Some(file) = &args.sweep {
+        return run_sweep(args, &terms, (file, &path), &names, seeds, contenders);
     }
-    drop(progress);
+    let mut wanted = or(&args.columns, QUICK_COLUMNS, COLUMNS);
+    // Nobody has swept workloads of one's own; only who asks for the column is told so.
+    if args.columns.is_empty() && names.iter().any(|name| !all.contains(&name.as_str())) {
+        wanted.retain(|column| column != "hindsight");
+    }
+    let columns = columns(&wanted, contenders)?;
+    let sweep = match columns.iter().any(|c| c.swept.is_some()) {
+        true => Some(Sweep::shipped()?),
+        false => None,
+    };
+    let on = |workload: &Workload| -> Result<Vec<(String, Contender)>> {
+        let (name, scale) = (&workload.scenario.name, workload.scenario.scale);
+        let one = |c: &Column| match (c.swept, &sweep) {
+            (Some(swept), Some(sweep)) => {
+                Ok((c.title.clone(), sweep.contender(swept, name, scale, contenders)?))
+            }
+            _ => Ok((c.title.clone(), c.contender.clone())),
+        };
+        columns.iter().map(one).collect()
+    };
+    let (fields, reused) = measured(&terms, &path, &names, seeds, on)?;
     let mut notes = notes(&columns, &fields);
-    let knows = columns.iter().any(|c| c.drives.is_some() || c.interleaves);
+    let told: Vec<&str> = fields.iter().map(|f| f.told.name.as_str()).collect();
+    if let Some(sweep) = &sweep {
+        notes.extend(columns.iter().filter_map(|c| Some(sweep.note(c.swept?, &told))));
+    }
+    let knows = columns.iter().any(|c| c.contender.drives.is_some() || c.contender.interleaves);
     notes.extend(args.knowledge.note().filter(|_| knows));
     let workloads = fields.into_iter().map(|field| field.told).collect();
     let mut table = CompareTable { workloads, notes };
@@ -209,12 +227,138 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     Ok(0)
 }
 
-/// A workload with all contenders on it.
+/// The columns that were asked for; `tuned` and `hindsight` are known here alone, since they hang on
+/// the workload.
+fn columns(names: &[String], contenders: &Contenders) -> Result<Vec<Column>> {
+    let mut out: Vec<Column> = Vec::new();
+    for name in names {
+        let column = match Swept::find(name) {
+            Some(swept) => Column {
+                title: swept.title().to_owned(),
+                contender: contenders.one("mode2")?,
+                swept: Some(swept),
+            },
+            None => {
+                let contender =
+                    contenders.one(name).with_context(|| format!("--columns {name}"))?;
+                Column { title: contender.title(), contender, swept: None }
+            }
+        };
+        if out.iter().any(|c| c.title == column.title) {
+            bail!("--columns names {} twice", column.title);
+        }
+        out.push(column);
+    }
+    Ok(out)
+}
+
+/// `--sweep`: mode 2 under each setting.
+fn run_sweep(
+    args: &Args,
+    terms: &Terms<'_>,
+    (file, path): (&Path, &Path),
+    names: &[String],
+    seeds: usize,
+    contenders: &Contenders,
+) -> Result<u8> {
+    let on = |workload: &Workload| -> Result<Vec<(String, Contender)>> {
+        let one =
+            |at| Ok((sweep::title(at), sweep::setting(at, workload.scenario.scale, contenders)?));
+        (0..sweep::settings()).map(one).collect()
+    };
+    let (fields, _) = measured(terms, path, names, seeds, on)?;
+    let workloads = fields.into_iter().map(|field| field.told).collect();
+    let time = match terms.time {
+        Some(time) => format!("at most {}", homenode_config::write_time(time)),
+        None => "whole runs".to_owned(),
+    };
+    let told = format!("{time}, {}", count(seeds as u64, "seed", "seeds"));
+    let sweep = Sweep::of(&CompareTable { workloads, notes: Vec::new() }, told);
+    sweep.write(file)?;
+    output::print(&if args.json { sweep.to_json() } else { sweep.to_text() })?;
+    Ok(0)
+}
+
+/// Runs all cells that no file has; of how many it had them.
+fn measured(
+    terms: &Terms<'_>,
+    path: &Path,
+    names: &[String],
+    seeds: usize,
+    on: impl Fn(&Workload) -> Result<Vec<(String, Contender)>>,
+) -> Result<(Vec<Field>, u64)> {
+    let mut fields: Vec<Field> = Vec::new();
+    for name in names {
+        let workload = Workload::read(name)?;
+        if fields.iter().any(|f| f.workload.scenario.name == workload.scenario.name) {
+            bail!("two workloads are called {}", workload.scenario.name);
+        }
+        let columns = on(&workload)?;
+        fields.push(field(workload, columns, terms)?);
+    }
+    let columns = fields.first().map_or(0, |f| f.contenders.len());
+    let kept = Kept::open(path)?;
+    let progress = Progress::new((fields.len() * columns * seeds) as u64);
+    let mut reused = 0;
+    for seed in 1..=seeds as u64 {
+        let open: Vec<usize> = (0..fields.len()).filter(|&f| !fields[f].is_sure()).collect();
+        let jobs: Vec<Job<'_>> = open
+            .iter()
+            .flat_map(|&f| (0..columns).map(move |c| (f, c)))
+            .map(|(f, c)| {
+                let field = &fields[f];
+                let (contender, setup) = &field.contenders[c];
+                Job {
+                    workload: &field.workload,
+                    contender,
+                    setup,
+                    seed,
+                    knowledge: terms.knowledge,
+                    is_first: c == 0 && terms.looks,
+                }
+            })
+            .collect();
+        // Where a column has another one's setting, as tuned can have the defaults, one run is both.
+        let keys: Vec<String> = jobs.iter().map(|job| job.key(kept.program())).collect();
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut different: Vec<usize> = Vec::new();
+        for (i, key) in keys.iter().enumerate() {
+            places.entry(key).or_insert_with(|| {
+                different.push(i);
+                different.len() - 1
+            });
+        }
+        let done = parallel::map(terms.jobs, &different, |&i| -> Result<(CompareCell, bool)> {
+            let (job, key) = (&jobs[i], &keys[i]);
+            let (name, title) = (&job.workload.scenario.name, job.contender.title());
+            progress.murmur(&format!("{name}, {title}, seed {seed}"));
+            let done = match kept.find(key) {
+                Some(cell) => (cell, true),
+                None => {
+                    let cell = job.run().with_context(|| format!("{name} under {title}"))?;
+                    (kept.put(key, (name, &title), &cell)?, false)
+                }
+            };
+            progress.advance(1);
+            Ok(done)
+        });
+        let done: Vec<(CompareCell, bool)> = done.into_iter().collect::<Result<_>>()?;
+        progress.advance((jobs.len() - different.len()) as u64);
+        reused += done.iter().filter(|(_, was_kept)| *was_kept).count() as u64;
+        for (i, key) in keys.iter().enumerate() {
+            let cell = done[places[key.as_str()]].0.clone();
+            fields[open[i / columns]].told.rows[i % columns].cells.push(cell);
+        }
+    }
+    drop(progress);
+    Ok((fields, reused))
+}
+
+/// A workload with all contenders on it, each with its title.
 fn field(
     workload: Workload,
-    columns: &[Contender],
-    set: &[Setting],
-    time: Option<Picos>,
+    columns: Vec<(String, Contender)>,
+    terms: &Terms<'_>,
 ) -> Result<Field> {
     let mut shared = Setup::of(&workload.scenario);
     if !workload.has_two_tiers(shared.version) {
@@ -224,31 +368,33 @@ fn field(
             workload.machine.name
         ));
     }
-    if let Some(time) = time {
+    if let Some(time) = terms.time {
         shared.duration = Some(shared.duration.map_or(time.0, |d| d.min(time.0)));
     }
-    let one = |contender: &Contender| -> Result<(Contender, Setup)> {
-        let contender = contender.clone().on(&workload.machine)?;
-        let setup = contender.setup(&shared, set)?;
+    let one = |contender: Contender| -> Result<(Contender, Setup)> {
+        let contender = contender.on(&workload.machine)?;
+        let setup = contender.setup(&shared, terms.set)?;
         Ok((contender, setup))
     };
-    let contenders: Vec<_> = columns
-        .iter()
+    let (titles, contenders): (Vec<String>, Vec<Contender>) = columns.into_iter().unzip();
+    let contenders: Vec<_> = contenders
+        .into_iter()
         .map(one)
         .collect::<Result<_>>()
         .with_context(|| format!("workload {}", workload.scenario.name))?;
-    let row = |c: &Contender| CompareRow { column: c.title(), cells: Vec::new() };
+    let row = |column: String| CompareRow { column, cells: Vec::new() };
     let told = CompareWorkload {
         name: workload.scenario.name.clone(),
         about: workload.scenario.about.clone(),
         machine: workload.machine.name.clone(),
-        rows: columns.iter().map(row).collect(),
+        rows: titles.into_iter().map(row).collect(),
     };
     Ok(Field { workload, contenders, told })
 }
 
 /// Sentences below the table.
-fn notes(columns: &[Contender], fields: &[Field]) -> Vec<String> {
+fn notes(columns: &[Column], fields: &[Field]) -> Vec<String> {
+    let columns: Vec<&Contender> = columns.iter().map(|c| &c.contender).collect();
     let mut out = vec![
         "speed and at end: accesses a second against the first contender, in all and in the last \
          quarter of the time; * where the 95 % interval, paired by seed, leaves 1 out\n\
@@ -278,7 +424,7 @@ fn notes(columns: &[Contender], fields: &[Field]) -> Vec<String> {
         let source = |c: &Contender| c.drives.map(|d| d.source);
         let mut told = c.notes();
         if source(c).is_some() {
-            let alike = |c: &&Contender| source(c) == source(&columns[i]);
+            let alike = |c: &&&Contender| source(c) == source(columns[i]);
             if columns[..i].iter().any(|c| alike(&c)) {
                 told.remove(0);
             } else {

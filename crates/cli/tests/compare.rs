@@ -113,6 +113,43 @@ fn contenders_stand_side_by_side_and_finished_runs_are_kept() {
 }
 
 #[test]
+fn a_sweep_of_mode_2_is_kept_and_the_tuned_column_is_one_of_its_settings() {
+    let folder = Folder::new();
+    scenario(&folder);
+    let out = run(&folder, "short.toml --sweep swept.json --out runs.jsonl");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    // One workload is no training set, and nothing is chosen by it.
+    assert!(
+        text.contains("hot_threshold_ms=250") && text.contains("no setting is chosen"),
+        "{text}"
+    );
+    let swept = fs::read_to_string(folder.join("swept.json")).expect("kept");
+    let swept: Value = serde_json::from_str(&swept).expect("JSON");
+    let settings = swept["settings"].as_array().expect("settings").len();
+    let speeds = swept["workloads"]["short"].as_array().expect("speeds");
+    assert!(speeds.len() == settings && speeds.iter().all(|s| s.as_f64() > Some(0.0)), "{swept}");
+    let different: std::collections::BTreeSet<String> =
+        speeds.iter().map(Value::to_string).collect();
+    assert!(different.len() > 1, "the knobs change something: {speeds:?}");
+
+    // What comes with the command says which setting is tuned, for workloads of one's own too.
+    let line = "short.toml --columns mode2,tuned --seeds 1 --out runs.jsonl --json";
+    let all = json(&run(&folder, line));
+    let names = |i: usize| all["workloads"][0]["contenders"][i]["column"].clone();
+    assert_eq!([names(0), names(1)], ["mode 2", "mode 2 tuned"]);
+    let notes = all["notes"].to_string();
+    assert!(
+        notes.contains("mode 2 tuned: ") && notes.contains("the best of 13 settings"),
+        "{notes}"
+    );
+    assert!(
+        notes.contains("runs were from") || notes.contains("run was from"),
+        "its setting was swept a moment ago: {notes}"
+    );
+}
+
+#[test]
 fn what_cannot_be_compared_is_told() {
     let folder = Folder::new();
     scenario(&folder);
@@ -124,6 +161,9 @@ fn what_cannot_be_compared_is_told() {
         ("short.toml --time 0s", "--time 0s: nothing would run"),
         ("short.toml --knowledge 95%", "write exact, or by how much"),
         ("short.toml short.toml", "two workloads are called short"),
+        ("short.toml --columns off,hindsight", "nobody has swept mode 2's knobs over short"),
+        ("short.toml --columns off,tuned,tuned", "--columns names mode 2 tuned twice"),
+        ("short.toml --sweep swept.json --quick", "cannot be used with"),
         ("flat.toml", "the machine \"small\" has one tier"),
         ("short.toml --columns off --seeds 1 --time 30ms", "give it more --time"),
         ("short.toml --columns off --out nowhere/runs", "nowhere/runs: can't be"),

@@ -14,7 +14,7 @@ use crate::machine::node_id;
 use crate::map::content;
 use crate::policy::policy;
 use crate::tree::{Cur, Fields};
-use homenode_core::pattern::{Allowed, PATTERNS, Parameter};
+use homenode_core::pattern::{Allowed, PATTERNS, Parameter, Pattern};
 use homenode_core::scenario::{Again, MLP_MAX, Step, TouchOrder, Until};
 use homenode_core::units::Picos;
 
@@ -152,6 +152,10 @@ fn access<'a>(
             return Err(c.error("this pattern has no such key"));
         }
     }
+    let pattern = kind.with(&values);
+    if let (Pattern::BreadthFirst { .. }, Some(c)) = (pattern, t.opt("write")) {
+        return Err(c.error("a search writes what it finds; leave write out"));
+    }
     let until = match (t.opt("accesses"), t.opt("time")) {
         (Some(n), None) => Until::Accesses(n.int(1, i64::MAX as u64)?),
         (None, Some(time)) => Until::Time(time.positive_time()?),
@@ -168,7 +172,7 @@ fn access<'a>(
     };
     Ok(Step::Access {
         map: map(&t)?,
-        pattern: kind.with(&values),
+        pattern,
         write: t.opt("write").map_or(Ok(0), |w| w.thousandths(0, 1000))?,
         compute: t.opt("compute").map_or(Ok(Picos::ZERO), |c| c.time())?,
         mlp: t.opt("mlp").map_or(Ok(1), |c| c.int(1, MLP_MAX.into()))? as u32,

@@ -695,6 +695,7 @@ fn pmbenchs_patterns_and_steps() {
             &[(GAUSS, "pattern = \"normal-ih\"")],
             &[(GAUSS, "pattern = \"pareto\"\nalpha = 10001")],
             &[(GAUSS, "pattern = \"linear\"\nstride = 0")],
+            &[(GAUSS, "pattern = \"breadth-first-search\"")],
             &[(TOUCH, "do = \"initialize\"\nmap = \"heap\"\norder = \"random\"")],
             &[(TOUCH, "do = \"initialize\"\nmap = \"haep\"")],
             &[(TOUCH, "do = \"barrier\"\nmap = \"heap\"")],
@@ -723,6 +724,7 @@ fn pmbenchs_patterns_and_steps() {
             run.toml:42:11: process[0].step[1].pattern: "normal-ih" is not known; did you mean "normal_ih"?
             run.toml:43:9: process[0].step[1].alpha: 10001 is out of range; a whole number from 1 to 10000 is allowed
             run.toml:43:10: process[0].step[1].stride: 0 is out of range; a whole number from 1 to 2147483648 is allowed
+            run.toml:43:9: process[0].step[1].write: a search writes what it finds; leave write out
             run.toml:38:9: process[0].step[0].order: "random" is not known; allowed are linear, middle-first, scattered
             run.toml:37:7: process[0].step[0].map: the process has no map "haep"; did you mean "heap"?
             run.toml:37:1: process[0].step[0].map: unknown key; allowed are do

@@ -4,7 +4,7 @@
 //! ranges, and what it is. `homenode-config` reads scenarios by these rows, `homenode list
 //! patterns` prints them, and `homenode-sim` has a generator for each.
 //!
-//! Source: specs/pmbench.md#patterns.
+//! Source: specs/pmbench.md#patterns, specs/workloads.md#drift, specs/workloads.md#search.
 
 use crate::units::Picos;
 
@@ -51,6 +51,23 @@ patterns! {
     Zipf => "zipf" {
         /// Exponent in thousandths.
         theta: u32 = Allowed::Thousandths(1, 2000);
+    },
+    /// The same of values that lie on pages, of which each rank goes to another one from time to
+    /// time.
+    ZipfDrift => "zipf-drift" {
+        /// Exponent in thousandths.
+        theta: u32 = Allowed::Thousandths(1, 2000);
+        /// Values on a page.
+        values: u32 = Allowed::Number(1, 4096), else 4;
+        /// After how much virtual time each rank has gone to another value, each at a time of
+        /// its own.
+        every: Picos = Allowed::Time;
+    },
+    /// Searches of a Kronecker graph from one root after the other, each thread its own; says
+    /// itself what it writes.
+    BreadthFirst => "breadth-first-search" {
+        /// Neighbours of a vertex, in the mean.
+        degree: u32 = Allowed::Number(1, 1024), else 32;
     },
     /// One page after the other, from the start again at the end.
     Sequential => "sequential",

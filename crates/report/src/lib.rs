@@ -39,7 +39,8 @@ pub use advise::{
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use compare::{
-    CompareCell, CompareOptimum, CompareRatio, CompareRow, CompareTable, CompareWorkload,
+    CompareCell, CompareLate, CompareOptimum, CompareRatio, CompareRow, CompareTable,
+    CompareWorkload,
 };
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
 pub use cpu_times::{CpuTimes, cpu_times};

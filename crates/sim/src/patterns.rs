@@ -1,8 +1,12 @@
 //! Patterns of accesses: which pages a task goes to, as operations.
 
+mod graph;
+
 use crate::hot::OP_WRITE;
 use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf, coprime_step};
+use graph::Search;
 use homenode_core::scenario::{Pattern, TouchOrder, Until};
+use homenode_core::splitmix::mix;
 
 /// Operations made at once. Small enough that a hot spot which moves by time
 /// is never more than a window of load behind.
@@ -17,6 +21,8 @@ enum Generator {
     NormalIh(NormalIh),
     Pareto(Pareto),
     Zipf(Box<Zipf>),
+    ZipfDrift { zipf: Box<Zipf>, every: u64 },
+    Search(Box<Search>),
     Sequential { at: u64 },
     Linear { at: u64, stride: u64, phase: u64 },
     MiddleFirst { at: u64 },
@@ -40,9 +46,11 @@ pub(crate) struct Access {
 
 impl Access {
     /// Begins `pattern` over `pages` pages from `first` in the columns at time `now`.
+    ///
+    /// * `thread` – which of the process's threads this is, and of how many.
     pub(crate) fn new(
-        first: u32,
-        pages: u64,
+        (first, pages): (u32, u64),
+        thread: (u64, u64),
         pattern: Pattern,
         write: u32,
         until: Until,
@@ -54,6 +62,13 @@ impl Access {
             Pattern::Uniform => Generator::Uniform,
             Pattern::Gauss { sd } => Generator::Gauss(Gauss::new(pages, sd)),
             Pattern::Zipf { theta } => Generator::Zipf(Box::new(Zipf::new(pages, theta))),
+            Pattern::ZipfDrift { theta, values, every } => Generator::ZipfDrift {
+                zipf: Box::new(Zipf::new(pages * u64::from(values.max(1)), theta)),
+                every: every.0.max(1),
+            },
+            Pattern::BreadthFirst { degree } => {
+                Generator::Search(Box::new(Search::new(pages, degree, thread)))
+            }
             Pattern::Normal { deviation } => Generator::Normal(Normal::new(pages, deviation)),
             Pattern::NormalIh => Generator::NormalIh(NormalIh::new(pages)),
             Pattern::Pareto { alpha } => Generator::Pareto(Pareto::new(pages, alpha)),
@@ -109,6 +124,15 @@ impl Access {
             Generator::NormalIh(g) => to.pages(|random| g.draw(random)),
             Generator::Pareto(p) => to.pages(|random| p.draw(random)),
             Generator::Zipf(z) => to.pages(|random| z.draw(random)),
+            Generator::ZipfDrift { zipf, every } => to.pages(|random| {
+                // Each rank has a time of its own at which another value gets it.
+                let rank = zipf.rank(random);
+                let since = now % *every + mix(rank) % *every;
+                let change = now / *every + since / *every;
+                let value = mix(rank ^ mix(change));
+                ((u128::from(value) * u128::from(pages)) >> 64) as u64
+            }),
+            Generator::Search(search) => to.operations(|random| search.next(random)),
             Generator::Linear { at, stride, phase } => to.pages(|_| {
                 let page = *at;
                 *at += *stride;
@@ -159,6 +183,10 @@ struct Operations<'a> {
 }
 
 impl Operations<'_> {
+    /// Those that `next` gives, which says itself what it writes.
+    fn operations(&mut self, mut next: impl FnMut(&mut Stream) -> u32) {
+        self.out.extend((0..self.n).map(|_| self.first + next(self.random)));
+    }
     /// On the pages that `next` gives.
     #[inline]
     fn pages(&mut self, mut next: impl FnMut(&mut Stream) -> u64) {
@@ -178,6 +206,37 @@ impl Operations<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::units::Picos;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn popularity_drifts_rank_by_rank() {
+        let every = Picos::from_secs(60);
+        let hottest = |at: Picos| {
+            let pattern = Pattern::ZipfDrift { theta: 990, values: 4, every };
+            let random = Stream::new(3, "drift");
+            let until = Until::Accesses(100_000);
+            let mut a = Access::new((0, 10_000), (0, 1), pattern, 0, until, at.0, random);
+            let (mut times, mut out) = (BTreeMap::new(), Vec::new());
+            loop {
+                a.fill(at.0, u64::MAX, &mut out);
+                if out.is_empty() {
+                    break;
+                }
+                out.iter().for_each(|&op| *times.entry(op).or_insert(0u64) += 1);
+            }
+            let mut all: Vec<(u64, u32)> = times.into_iter().map(|(p, n)| (n, p)).collect();
+            all.sort_unstable();
+            all.into_iter().rev().take(100).map(|(_, p)| p).collect::<Vec<u32>>()
+        };
+        let first = hottest(Picos::ZERO);
+        let stay = |at| hottest(at).iter().filter(|p| first.contains(p)).count();
+        let [tenth, half, all] = [6, 30, 61].map(|s| stay(Picos::from_secs(s)));
+        assert!(tenth > half && half > all, "{tenth} {half} {all}");
+        assert!((75..=99).contains(&tenth), "a tenth has changed: {tenth} are left");
+        assert!((30..=70).contains(&half), "half has changed: {half} are left");
+        assert!(all < 15, "all have changed: {all} are left");
+    }
 
     #[test]
     fn linear_with_a_stride_is_pmbenchs_order() {
@@ -185,7 +244,7 @@ mod tests {
         let of = |pages, stride, n| {
             let pattern = Pattern::Linear { stride };
             let random = Stream::new(1, "linear");
-            let mut a = Access::new(7, pages, pattern, 0, Until::Accesses(n), 0, random);
+            let mut a = Access::new((7, pages), (0, 1), pattern, 0, Until::Accesses(n), 0, random);
             let mut out = Vec::new();
             a.fill(0, u64::MAX, &mut out);
             out.iter().map(|op| op - 7).collect::<Vec<u32>>()
@@ -233,9 +292,11 @@ mod tests {
             Pattern::Normal { deviation: 1 },
             Pattern::Pareto { alpha: 1000 },
             Pattern::Linear { stride: 5 },
+            Pattern::ZipfDrift { theta: 990, values: 4, every: Picos::from_ms(1) },
         ] {
             let random = Stream::new(3, "writes");
-            let mut a = Access::new(0, 4096, pattern, 200, Until::Accesses(50_000), 0, random);
+            let mut a =
+                Access::new((0, 4096), (0, 1), pattern, 200, Until::Accesses(50_000), 0, random);
             let (mut all, mut writes, mut out) = (0, 0, Vec::new());
             loop {
                 a.fill(0, u64::MAX, &mut out);

@@ -349,11 +349,16 @@ impl Zipf {
             })
             .collect()
     }
+    /// The next number's rank, from 0.
+    #[inline]
+    pub fn rank(&self, from: &mut Stream) -> u64 {
+        let rank = (interpolate(&self.table, from.bits()) >> 8) as u64;
+        rank.min(self.n - 1)
+    }
     /// The next number.
     #[inline]
     pub fn draw(&self, from: &mut Stream) -> u64 {
-        let rank = (interpolate(&self.table, from.bits()) >> 8) as u64;
-        (u128::from(rank.min(self.n - 1)) * u128::from(self.step) % u128::from(self.n)) as u64
+        (u128::from(self.rank(from)) * u128::from(self.step) % u128::from(self.n)) as u64
     }
 }
 

@@ -7,8 +7,10 @@ use anyhow::{Result, anyhow, bail};
 use homenode_core::optimum::Case;
 use homenode_core::topology::Hardware;
 use homenode_core::units::{PAGE_SIZE, Picos};
-use homenode_report::{CompareCell, CompareOptimum};
+use homenode_report::{CompareCell, CompareLate, CompareOptimum};
 use homenode_sim::{Score, Setup, Simulation, Slice, Used};
+use std::cmp::Reverse;
+use std::ops::Range;
 use twox_hash::XxHash3_128;
 
 /// Slices of a run.
@@ -90,10 +92,13 @@ fn told_of(sim: &Simulation, machine: &Hardware, seed: u64, looks: bool) -> Resu
     let slices = &score.slices()[from..to];
     let seconds = |ps: u64| ps as f64 / 1e12;
     let all = |s: &Slice| s.fast + s.slow;
-    let used = |f: fn(&Used) -> u64| {
+    let used_from = |from: usize, f: fn(&Used) -> u64| {
         let before = from.checked_sub(1).map_or(0, |i| f(&score.used()[i]));
         seconds(f(&score.used()[to - 1]).saturating_sub(before))
     };
+    let used = |f| used_from(from, f);
+    let quarter = to - slices.len().div_ceil(4);
+    let late = &score.slices()[quarter..to];
     let (moves, vain) = score.moves();
     let mut cell = CompareCell {
         seed,
@@ -106,13 +111,21 @@ fn told_of(sim: &Simulation, machine: &Hardware, seed: u64, looks: bool) -> Resu
         vain_percent: (moves > 0).then(|| vain as f64 * 100.0 / moves as f64),
         busy: used(|u| u.busy_ps),
         user: used(|u| u.user_ps),
+        late: CompareLate {
+            accesses: late.iter().map(all).sum(),
+            seconds: seconds(every) * late.len() as f64,
+            busy: used_from(quarter, |u| u.busy_ps),
+            user: used_from(quarter, |u| u.user_ps),
+        },
         optimum: None,
     };
-    if cell.accesses == 0 {
-        bail!("no program accesses memory after its first touch");
+    if cell.late.accesses == 0 {
+        bail!(
+            "no program accesses memory after its first touch, or in the last quarter of the run"
+        );
     }
     if looks && cell.moved == 0 {
-        cell.optimum = Some(optimum(sim, machine, &cell, from..to));
+        cell.optimum = Some(optimum(sim, machine, &cell, from..to, quarter..to));
     }
     Ok(cell)
 }
@@ -124,7 +137,8 @@ fn optimum(
     sim: &Simulation,
     machine: &Hardware,
     cell: &CompareCell,
-    slices: std::ops::Range<usize>,
+    slices: Range<usize>,
+    late: Range<usize>,
 ) -> CompareOptimum {
     let (score, top) = (sim.score().expect("kept"), sim.top_tier());
     let stands_for = score.stands_for();
@@ -132,23 +146,32 @@ fn optimum(
         let gain = |s: usize| p.gains.get(s).copied().unwrap_or(0);
         (p.fast, slices.clone().map(gain).collect())
     };
-    let pages: Vec<(bool, Vec<u32>)> = sim.courses().into_iter().map(one).collect();
+    let courses = sim.courses();
+    let in_late = |p: &homenode_sim::PageCourse| -> u64 {
+        late.clone().filter_map(|s| p.gains.get(s)).map(|&g| u64::from(g)).sum()
+    };
+    let mut by_late: Vec<u64> = courses.iter().map(in_late).collect();
+    let pages: Vec<(bool, Vec<u32>)> = courses.into_iter().map(one).collect();
     let fast = machine.nodes.iter().zip(top).filter(|(_, top)| **top);
     let slots: u64 = fast.map(|(n, _)| n.managed().0).sum::<u64>() / stands_for;
     let [up, down] = sim.move_costs().map(|c| c.as_ns());
     let most: i64 = pages.iter().flat_map(|p| &p.1).map(|&g| i64::from(g)).sum();
     let case = Case { pages, slots, up, down };
     let found = case.solve();
-    let least: u64 = score.slices()[slices].iter().map(|s| s.least_ps).sum();
-    let ns = |gained: i64| {
-        let lost = (most - gained) as f64 * stands_for as f64;
-        let cpu = (least as f64 / 1000.0 + lost) / cell.accesses as f64;
+    let ns = |slices: Range<usize>, accesses: u64, lost: f64| {
+        let least: u64 = score.slices()[slices].iter().map(|s| s.least_ps).sum();
+        let cpu = (least as f64 / 1000.0 + lost * stands_for as f64) / accesses as f64;
         cpu.max(by_bandwidth(machine, cell))
     };
+    let of = |gained: i64| ns(slices.clone(), cell.accesses, (most - gained) as f64);
+    // The pages that gain most are there before, and stay.
+    by_late.sort_unstable_by_key(|&gain| Reverse(gain));
+    let below: u64 = by_late.iter().skip(slots as usize).sum();
     CompareOptimum {
         how: found.how.name().to_owned(),
-        least_ns: ns(found.most),
-        reached_ns: ns(found.reached),
+        least_ns: of(found.most),
+        reached_ns: of(found.reached),
+        late_ns: ns(late.clone(), cell.late.accesses, below as f64),
     }
 }
 

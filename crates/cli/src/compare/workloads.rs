@@ -41,6 +41,8 @@ shipped!(
     "antagonist-3",
     "huge-skew",
     "priorities",
+    "breadth-first",
+    "kv-drift",
 );
 
 /// The machines of all of them, as their scenarios name them.

@@ -352,7 +352,9 @@ impl Steps {
             Step::Access { pattern, write, compute, mlp, until, .. } => {
                 if let Some((_, pages, first)) = find(&sim.kernel) {
                     let random = self.random(sim.seed);
-                    let a = Access::new(first, pages, *pattern, *write, *until, clock, random);
+                    let thread = (self.thread, self.threads);
+                    let share = (first, pages);
+                    let a = Access::new(share, thread, *pattern, *write, *until, clock, random);
                     self.stretch.compute = compute.0;
                     self.stretch.wide =
                         (*mlp > 1).then(|| Box::new(Wide::new(*mlp, Overlap::of(&sim.machine))));
