@@ -413,8 +413,8 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             exit 0
                                                               fork
                                                                cow
-            time [s]                             0.0720 (   0.00%)
-            accesses [M/s]                        5.838 (   0.00%)
+            time [s]                             0.0724 (   0.00%)
+            accesses [M/s]                        5.807 (   0.00%)
             accesses in node 0 (dram) [%]        100.00 (   0.00%)
             pages promoted                            0
             pages demoted                             0
@@ -436,7 +436,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             note: knobs at 1:64: min_free_kbytes=352, scan_size_mb=10, scan_delay_ms=15, scan_period_min_ms=15,
               scan_period_max_ms=937, hot_threshold_ms=15
             note: knobs: transparent_hugepage=madvise, numa_balancing=0
-            hash of seed 1: c86be2d48fab074f
+            hash of seed 1: 39aa7d8ec7e12621
         "#]],
     );
 }
@@ -550,10 +550,10 @@ fn guests_are_merged_and_files_say_so() {
             shm: accesses in node 0 (dram) [%]         100.00
             vm-0: time [s]                             2.0000 (   0.00%)
             vm-0: accesses in node 0 (dram) [%]         62.50
-            vm-0: accesses [1/s]                      8292030 (   0.00%)
+            vm-0: accesses [1/s]                      8251891 (   0.00%)
             vm-1: time [s]                             2.0000 (   0.00%)
             vm-1: accesses in node 0 (dram) [%]          0.00
-            vm-1: accesses [1/s]                     11048815 (   0.00%)
+            vm-1: accesses [1/s]                     10991856 (   0.00%)
             merge
             saved [MiB]                                   0.0 (   0.00%)
             pages_scanned                               53248
@@ -562,7 +562,7 @@ fn guests_are_merged_and_files_say_so() {
             comparisons                                179327 (   0.00%)
             comparisons in a stable search               8.23 (   0.00%)
             comparisons in an unstable search            8.82 (   0.00%)
-            ksmd: processor time [s]                 0.077767 (   0.00%)
+            ksmd: processor time [s]                 0.078046 (   0.00%)
             ksmd: read [MiB]                             77.8 (   0.00%)
             vmstat
             numa_hit                                     3088
@@ -581,7 +581,7 @@ fn guests_are_merged_and_files_say_so() {
               makes it keep what a large one keeps
             note: /sys/kernel/mm/ksm: pages_to_scan=1000, run=1
             note: the map shared of shm is shared: MADV_MERGEABLE succeeds there and has no effect
-            hash of seed 1: ce58fffb8f642c8f
+            hash of seed 1: f9a20232d48c7b7a
 
             at 1500ms: read /proc/1004/ksm_merging_pages
             512
@@ -888,14 +888,14 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         exit 0
                                                            off                     mode                     mode                     mode                 weighted
                                                                                       1                        2                        3               interleave
-        time [s]                             5.3676 (   0.00%)        5.3709 (  -0.06%)        4.3068 (  19.76%)        4.3068 (  19.76%)        4.4701 (  16.72%)
-        time of a round, mean [s]            0.5964 (   0.00%)        0.5968 (  -0.06%)        0.4785 (  19.76%)        0.4785 (  19.76%)        0.4967 (  16.72%)
-        time of the first round [s]          0.5987 (   0.00%)        0.5987 (   0.00%)        0.5987 (   0.00%)        0.5987 (   0.00%)        0.4978 (  16.86%)
-        time of the last round [s]           0.5961 (   0.00%)        0.5961 (   0.00%)        0.4019 (  32.58%)        0.4018 (  32.59%)        0.4965 (  16.70%)
-        accesses [M/s]                        8.901 (   0.00%)         8.895 (  -0.06%)        11.093 (  24.63%)        11.093 (  24.63%)        10.688 (  20.08%)
-        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         60.87 (9630.83%)         60.88 (9631.64%)         50.00 (7892.68%)
-        accesses in node 1 (cxl) [%]          99.37                    99.37                    39.13                    39.12                    50.00
-        pages promoted                            0                        0                     3856                     3856                        0
+        time [s]                             5.3234 (   0.00%)        5.3267 (  -0.06%)        4.2952 (  19.31%)        4.2952 (  19.31%)        4.4533 (  16.34%)
+        time of a round, mean [s]            0.5915 (   0.00%)        0.5919 (  -0.06%)        0.4772 (  19.31%)        0.4772 (  19.31%)        0.4948 (  16.34%)
+        time of the first round [s]          0.5938 (   0.00%)        0.5938 (   0.00%)        0.5938 (   0.00%)        0.5938 (   0.00%)        0.4959 (  16.49%)
+        time of the last round [s]           0.5912 (   0.00%)        0.5912 (   0.00%)        0.4020 (  32.00%)        0.4020 (  32.00%)        0.4947 (  16.33%)
+        accesses [M/s]                        8.975 (   0.00%)         8.969 (  -0.06%)        11.123 (  23.94%)        11.123 (  23.94%)        10.728 (  19.54%)
+        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         60.56 (9581.51%)         60.56 (9581.51%)         50.00 (7892.68%)
+        accesses in node 1 (cxl) [%]          99.37                    99.37                    39.44                    39.44                    50.00
+        pages promoted                            0                        0                     3857                     3857                        0
         pages demoted                             0                        0                     4096                     4096                        0
         moved [MB]                              0.0                      0.0                     32.6                     32.6                      0.0
         spent on moving [MB/s]                  0.0                      0.0                      7.6                      7.6                      0.0
@@ -905,22 +905,22 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         numa_foreign                           4041                     4041                     4041                     4041                        0
         numa_local                               63                       63                       63                       63                        8
         numa_other                             4041                     4041                     4041                     4041                        8
-        pgpromote_success                         0                        0                     3856                     3856                        0
+        pgpromote_success                         0                        0                     3857                     3857                        0
         pgpromote_candidate                       0                        0                     4076                     4076                        0
         pgdemote_kswapd                           0                        0                     4096                     4096                        0
         pgalloc                                8192                     8192                     8192                     8192                     8192
         pgfree                                 8192                     8192                     8192                     8192                     8192
-        pgfault                                4104                     8153                    12036                    12041                       16
-        pgrefill                                  0                        0                     2853                     2853                        0
+        pgfault                                4104                     8153                    12037                    12042                       16
+        pgrefill                                  0                        0                     2854                     2854                        0
         pgsteal_kswapd                            0                        0                     4096                     4096                        0
-        pgscan_kswapd                             0                        0                     5338                     5338                        0
+        pgscan_kswapd                             0                        0                     5337                     5337                        0
         pageoutrun                                0                        0                        8                        8                        0
-        numa_pte_updates                          0                     8137                     8357                    12453                        0
+        numa_pte_updates                          0                     8137                     8356                    12452                        0
         numa_huge_pte_updates                     0                        8                        8                       16                        0
         numa_hint_faults                          0                     4049                     4076                     4081                        0
         numa_hint_faults_local                    0                        8                        0                        5                        0
-        numa_pages_migrated                       0                        0                     3856                     3856                        0
-        pgmigrate_success                         0                        0                     7952                     7952                        0
+        numa_pages_migrated                       0                        0                     3857                     3857                        0
+        pgmigrate_success                         0                        0                     7953                     7953                        0
         thp_migration_success                     0                        0                        8                        8                        0
         thp_fault_alloc                           8                        8                        8                        8                       16
         thp_fault_fallback                        8                        8                        8                        8                        0
@@ -949,8 +949,8 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
           CPU platforms, Liu et al., Systematic CXL Memory Characterization and Performance Analysis at
           Scale, ASPLOS 2025, doi 10.1145/3676641.3715987, abstract), bandwidth 20000 MB/s (limited to what
           these CPUs reach in node 0's memory; the part alone: 24000 MB/s)
-        note: native CPU time 0.400 s, of which modelled misses and faults take 0.099 s, and the rest is
-          0.454 ns an instruction: the unmodified machine is right by construction, and what a slower node
+        note: native CPU time 0.400 s, of which modelled misses and faults take 0.100 s, and the rest is
+          0.452 ns an instruction: the unmodified machine is right by construction, and what a slower node
           changes is the prediction
         note: on the unmodified machine the first round takes 0.400 s and the second, which has its memory
           already, 0.399 s

@@ -33,16 +33,16 @@ fn kernels_on_a_synthetic_machine() {
     predicted(
         &small(),
         expect![[r#"
-        chase    0.5 MiB    4.50 ns
-        chase      8 MiB   20.00 ns
-        chase    300 MiB   91.63 ns
-        stream   0.5 MiB    1.07 ns
-        stream     8 MiB    2.56 ns
-        stream   300 MiB    6.00 ns
-        update   0.5 MiB    1.50 ns
-        update     8 MiB    2.55 ns
-        update   300 MiB   21.36 ns
-    "#]],
+            chase    0.5 MiB    4.50 ns
+            chase      8 MiB   20.00 ns
+            chase    300 MiB   92.59 ns
+            stream   0.5 MiB    1.07 ns
+            stream     8 MiB    2.56 ns
+            stream   300 MiB    6.00 ns
+            update   0.5 MiB    1.50 ns
+            update     8 MiB    2.55 ns
+            update   300 MiB   21.36 ns
+        "#]],
     );
 }
 
@@ -55,16 +55,16 @@ fn a_faster_memory() {
     predicted(
         &m,
         expect![[r#"
-        chase    0.5 MiB    4.50 ns
-        chase      8 MiB   20.00 ns
-        chase    300 MiB   46.66 ns
-        stream   0.5 MiB    1.07 ns
-        stream     8 MiB    2.56 ns
-        stream   300 MiB    3.00 ns
-        update   0.5 MiB    1.50 ns
-        update     8 MiB    2.37 ns
-        update   300 MiB   10.71 ns
-    "#]],
+            chase    0.5 MiB    4.50 ns
+            chase      8 MiB   20.00 ns
+            chase    300 MiB   47.21 ns
+            stream   0.5 MiB    1.07 ns
+            stream     8 MiB    2.56 ns
+            stream   300 MiB    3.15 ns
+            update   0.5 MiB    1.50 ns
+            update     8 MiB    2.37 ns
+            update   300 MiB   10.71 ns
+        "#]],
     );
 }
 

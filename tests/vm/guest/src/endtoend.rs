@@ -270,6 +270,7 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Hardware {
         links,
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -294,6 +294,7 @@ fn machine(asked: &Asked) -> Result<Hardware> {
         links,
         idle_states: Vec::new(),
         curves: Vec::new(),
+        loaded: Vec::new(),
         costs: Default::default(),
     })
 }

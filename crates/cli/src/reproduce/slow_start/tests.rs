@@ -23,18 +23,18 @@ fn the_reproduction_prints_every_part() {
     expect![[r#"
         3.8 as it was when slow start came
                                                      off                  without                     with
-        build: CPU time [s]             7.965 (   0.00%)         8.211 (  -3.09%)         8.009 (  -0.55%)
-        build: elapsed [s]              1.617 (   0.00%)         1.654 (  -2.24%)         1.639 (  -1.36%)
+        build: CPU time [s]             7.972 (   0.00%)         8.220 (  -3.11%)         8.016 (  -0.55%)
+        build: elapsed [s]              1.618 (   0.00%)         1.655 (  -2.24%)         1.640 (  -1.36%)
         build: entries marked               0                   391770                    92158
-        build: hint faults                  0                   287237                    49848
+        build: hint faults                  0                   290468                    49848
         build: pages moved                  0                        0                        0
         hackbench: elapsed [ms]         5.191 (   0.00%)         5.191 (   0.00%)         5.191 (   0.00%)
         long: local [%]                     -                   100.00                   100.00
 
         6.12, scan_period_min_ms 100
                                                      off                  without                     with
-        build: CPU time [s]             7.964 (   0.00%)         7.972 (  -0.10%)         7.964 (   0.00%)
-        build: elapsed [s]              1.618 (   0.00%)         1.620 (  -0.13%)         1.618 (   0.00%)
+        build: CPU time [s]             7.970 (   0.00%)         7.978 (  -0.10%)         7.970 (   0.00%)
+        build: elapsed [s]              1.619 (   0.00%)         1.621 (  -0.13%)         1.619 (   0.00%)
         build: entries marked               0                        0                        0
         build: hint faults                  0                        0                        0
         build: pages moved                  0                        0                        0
@@ -43,15 +43,15 @@ fn the_reproduction_prints_every_part() {
 
         3.8 as it was released
                                                      off                  without                     with
-        build: CPU time [s]             7.965 (   0.00%)         7.965 (   0.00%)         7.965 (   0.00%)
-        build: elapsed [s]              1.617 (   0.00%)         1.617 (   0.00%)         1.617 (   0.00%)
+        build: CPU time [s]             7.972 (   0.00%)         7.972 (   0.00%)         7.972 (   0.00%)
+        build: elapsed [s]              1.618 (   0.00%)         1.618 (   0.00%)         1.618 (   0.00%)
         build: entries marked               0                        0                        0
         build: hint faults                  0                        0                        0
         build: pages moved                  0                        0                        0
         hackbench: elapsed [ms]         5.191 (   0.00%)         5.191 (   0.00%)         5.191 (   0.00%)
 
                                                                     seed    ours  Stddev   from    to
-        build, CPU time without slow start, % above off (seed)      2.29    3.09    0.00   1.00  4.00  holds
+        build, CPU time without slow start, % above off (seed)      2.29    3.11    0.00   1.00  4.00  holds
         build, elapsed without slow start, % above off (seed)       2.29    2.24    0.00      -     -
         build, CPU time with slow start, % above off (seed)        -0.07    0.55    0.00  -0.50  0.50  FAILS
         build, elapsed with slow start, % above off (seed)         -0.07    1.36    0.00      -     -
