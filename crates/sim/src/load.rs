@@ -357,7 +357,7 @@ mod tests {
         // Who asks for twice as much without waiting is served later and later, within bounds.
         let (one, two) = (after(&mut l, 20, 2_000_000, 0), after(&mut l, 5, 2_000_000, 0));
         assert!(two > 2 * one && one > 500_000, "{one} {two}");
-        assert!(after(&mut l, 1000, 2_000_000, 0) <= 100_000 * 100 << 10);
+        assert!(after(&mut l, 1000, 2_000_000, 0) <= (100_000 * 100) << 10);
         assert_eq!(after(&mut l, 200, 0, 0), 100_000);
     }
 
