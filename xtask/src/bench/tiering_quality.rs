@@ -2,11 +2,11 @@
 //!
 //! Which figure decides which goal was written down before anything was run: specs/compare.md#judged.
 
-use std::f64::consts::FRAC_PI_2;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{Setting, Verdict};
 use crate::workspace::{text_of, typed};
@@ -120,27 +120,9 @@ fn mean(x: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// What lies below this with `level` under Student's distribution of so many degrees.
-///
-/// With t = √n · tan a the density is that of cosⁿ⁻¹ a.
 fn student(level: f64, freedom: usize) -> f64 {
-    let area = |to: f64| -> f64 {
-        const STEPS: u32 = 2000;
-        let step = to / f64::from(STEPS);
-        let at = |i: u32| (step * f64::from(i)).cos().powi(freedom as i32 - 1);
-        let weight = |i: u32| match i {
-            0 | STEPS => 1.0,
-            i if i % 2 == 1 => 4.0,
-            _ => 2.0,
-        };
-        (0..=STEPS).map(|i| weight(i) * at(i)).sum::<f64>() * step / 3.0
-    };
-    let half = area(FRAC_PI_2);
-    let (mut low, mut high) = (0.0, FRAC_PI_2);
-    for _ in 0..60 {
-        let middle = (low + high) / 2.0;
-        if 0.5 + area(middle) / half / 2.0 < level { low = middle } else { high = middle }
-    }
-    (freedom as f64).sqrt() * low.tan()
+    let of = StudentsT::new(0.0, 1.0, freedom as f64);
+    of.map_or(f64::INFINITY, |d| d.inverse_cdf(level))
 }
 
 /// The lead of one over another: its mean, and its lower bound of that level, if there are two seeds.
