@@ -160,7 +160,7 @@ pub struct Actor {
     path: PathBuf,
     journal: Journal,
     over: bool,
-    _lock: fs::File,
+    _lock: journal::Lock,
 }
 
 /// How knobs were put back.
@@ -458,8 +458,11 @@ mod tests {
             let due = format!("homenode, process {me}, acts on this machine already");
             assert!(told.to_string().contains(&due), "{told}");
         }
+        // A process that is being forked has all files open until it calls exec.
+        let forked = acting._lock.again();
         drop(acting);
         assert!(Actor::begin(&ACTING, &place).is_ok());
+        drop(forked);
     }
 
     #[test]

@@ -228,11 +228,11 @@ impl Kind {
         Ok(stale)
     }
 
-    /// The lock of the one owner. It goes with the file.
+    /// The lock of the one owner.
     ///
     /// # Errors
     /// [`JournalError::Driven`] while somebody else has it.
-    pub fn lock(&self, place: &Place) -> Result<fs::File, JournalError> {
+    pub fn lock(&self, place: &Place) -> Result<Lock, JournalError> {
         let folder = place.run_folder();
         let path = folder.join(format!("{}.lock", self.name));
         let failed = |e: io::Error| {
@@ -248,7 +248,7 @@ impl Kind {
         let file = options.open(&path).map_err(failed)?;
         // SAFETY: the descriptor is open.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(file);
+            return Ok(Lock(file));
         }
         let e = io::Error::last_os_error();
         if e.kind() != io::ErrorKind::WouldBlock {
@@ -257,6 +257,28 @@ impl Kind {
         let owner = |text: &str| self.parse(text).map(|(head, _)| head.owner.0);
         let pid = self.load(&self.path(place), owner).ok().flatten();
         Err(self.driven(pid.unwrap_or(0)))
+    }
+}
+
+/// The lock of the one owner, for as long as this is there.
+///
+/// It is given back by a call, not by closing the file: a process that this one has forked and
+/// that has not called exec yet has the file open too, and would keep it.
+#[derive(Debug)]
+pub struct Lock(fs::File);
+
+#[cfg(test)]
+impl Lock {
+    /// The file once more, as a forked process has it.
+    pub(crate) fn again(&self) -> fs::File {
+        self.0.try_clone().unwrap()
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 

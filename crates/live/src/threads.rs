@@ -26,6 +26,7 @@ use homenode_core::topology::Cpu;
 use homenode_core::units::{NodeId, Picos};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+#[cfg(test)]
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -175,7 +176,7 @@ pub struct Affinity {
     head: Head,
     /// Until when, by the machine's clock.
     kept: Vec<(Picos, Kept)>,
-    _lock: fs::File,
+    _lock: journal::Lock,
 }
 
 impl Affinity {

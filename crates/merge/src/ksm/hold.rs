@@ -10,7 +10,6 @@ use homenode_live::journal::{self, Head};
 use homenode_live::people::stat::start_of;
 use homenode_live::place::Place;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -93,7 +92,7 @@ pub struct Hold<F: Files> {
     over: bool,
     /// Whether all that is merged is ours.
     alone: bool,
-    pub(super) _lock: fs::File,
+    pub(super) _lock: journal::Lock,
 }
 
 impl<F: Files> Hold<F> {

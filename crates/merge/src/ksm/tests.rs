@@ -8,7 +8,6 @@ use homenode_core::ksm::plan::{Left, predict, text_of};
 use homenode_fixtures::Folder;
 use homenode_live::journal::JournalError;
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsRawFd;
 
 /// Files as a kernel has them.
 #[derive(Debug)]
@@ -261,9 +260,9 @@ fn nobody_is_alone_beside_others() {
 /// Ends without restoring, as SIGKILL would have it.
 fn kill<F: Files>(hold: Hold<F>) {
     // The lock goes with the process; nothing else of it is worth a destructor.
-    let hold = std::mem::ManuallyDrop::new(hold);
-    // SAFETY: the descriptor is open.
-    unsafe { libc::flock(hold._lock.as_raw_fd(), libc::LOCK_UN) };
+    let mut hold = std::mem::ManuallyDrop::new(hold);
+    // SAFETY: it is dropped once, and what holds it is not used again.
+    unsafe { std::ptr::drop_in_place(&raw mut hold._lock) };
 }
 
 #[test]

@@ -18,7 +18,6 @@ use super::kernel::Files;
 use super::slot;
 use crate::journal::{self, Head, JournalError, Kind, Wrong};
 use crate::place::Place;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +79,7 @@ pub(super) fn look(place: &Place) -> Result<(), DamonError> {
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
-    _lock: fs::File,
+    _lock: journal::Lock,
 }
 
 impl Kept {
