@@ -372,6 +372,40 @@ mod tests {
         assert!(after(&mut dram, 64, 700_000, 700_000) > 10 * quiet);
     }
 
+    // specs/load.md#latency: two sockets with 10 GB/s each way, and an expander on the first.
+    #[test]
+    fn all_nodes_of_a_socket_share_the_way_there() {
+        use homenode_fixtures::machine::{cxl, dram, machine};
+        let mut m = machine(&[dram(1000, 1), dram(1000, 1), cxl(1000)]);
+        let near = |l: &Link| l.from == l.to || (l.from.0, l.to.0) == (0, 2);
+        for l in m.links.iter_mut().filter(|l| !near(l)) {
+            (l.read_bandwidth.value, l.write_bandwidth.value) = (10_000, 10_000);
+        }
+        let mut loads = Loads::new(&m);
+        // The second socket's CPUs read 5 GB/s from each of the first one's nodes.
+        let lines = 5 * WINDOW / 1_000 / LINE;
+        for _ in 0..64 {
+            for node in [0, 2] {
+                loads.access((1, node), (lines, 0), (lines, 0, 0));
+            }
+            loads.close(WINDOW);
+        }
+        let across = [(1, 0), (1, 2)].map(|(from, node)| loads.permille(from, node));
+        assert!(across.iter().all(|f| (2_100..2_500).contains(f)), "{across:?}");
+        let here = [(0, 0), (0, 2)].map(|(from, node)| loads.permille(from, node));
+        assert!(here.iter().all(|f| (1_001..1_070).contains(f)), "{here:?}");
+        // The other direction is free: what the first socket reads from there, and copies to it.
+        assert_eq!(loads.permille(0, 1), 1000);
+        let [there, back] = [(0, 1), (1, 0)].map(|(from, to)| loads.apply_copy(from, to, 1000));
+        assert!(there > 2 * back, "{there} {back}");
+        // Lines that go back use it.
+        for _ in 0..64 {
+            loads.access((1, 0), (0, lines), (0, lines, lines));
+            loads.close(WINDOW);
+        }
+        assert!(loads.permille(0, 1) > 1050, "{}", loads.permille(0, 1));
+    }
+
     /// Loops of loads that wait for one another ask for as much as they are served.
     #[test]
     fn many_chains_get_the_bandwidth_and_no_more() {
