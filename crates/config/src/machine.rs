@@ -135,20 +135,19 @@ fn place(machine: &Hardware, groups: &BTreeMap<CpuId, usize>, e: &Impossible) ->
         Impossible::Idle(i, key, _) | Impossible::Bounds(Place::Idle(i, key), _) => {
             vec![Key("idle_state"), At(*i), Key(key)]
         }
-        Impossible::Curve(i, Wrong { point: None, key, .. }) => {
-            vec![Key("curve"), At(*i), Key(key)]
-        }
-        Impossible::Curve(i, Wrong { point: Some(p), key, .. }) => {
-            vec![Key("curve"), At(*i), Key("points"), At(*p), Key(key)]
-        }
-        Impossible::Loaded(i, Wrong { point: None, key, .. }) => {
-            vec![Key("loaded"), At(*i), Key(key)]
-        }
-        Impossible::Loaded(i, Wrong { point: Some(p), key, .. }) => {
-            vec![Key("loaded"), At(*i), Key("points"), At(*p), Key(key)]
-        }
+        Impossible::Curve(i, wrong) => of_curve("curve", *i, wrong),
+        Impossible::Loaded(i, wrong) => of_curve("loaded", *i, wrong),
         Impossible::Bounds(Place::Link(i, key), _) => vec![Key("link"), At(*i), Key(key)],
         Impossible::Bounds(Place::Cost(cost), _) => vec![Key("cost"), Key(cost.name())],
+    }
+}
+
+/// Where what is wrong with a curve of a list stands.
+fn of_curve(list: &'static str, i: usize, wrong: &Wrong) -> Vec<Seg> {
+    use Seg::{At, Key};
+    match wrong.point {
+        None => vec![Key(list), At(i), Key(wrong.key)],
+        Some(p) => vec![Key(list), At(i), Key("points"), At(p), Key(wrong.key)],
     }
 }
 

@@ -180,8 +180,8 @@ impl ThisKernel {
             found.note(&maps, &line);
             ControlFlow::Continue(())
         })?;
-        let of = |m: &Span| found.0.get(&m.start).filter(|pages| !pages.is_empty());
-        Ok(maps.iter().filter_map(|m| Some((*m, of(m)?.clone()))).collect())
+        let mut of = |m: &Span| found.0.remove(&m.start).filter(|pages| !pages.is_empty());
+        Ok(maps.into_iter().filter_map(|m| Some((m, of(&m)?))).collect())
     }
 
     fn try_within(&mut self, who: Who, spans: &[Span]) -> io::Result<Vec<ByNode>> {

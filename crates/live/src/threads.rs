@@ -26,8 +26,6 @@ use homenode_core::topology::Cpu;
 use homenode_core::units::{NodeId, Picos};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-#[cfg(test)]
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -326,6 +324,7 @@ mod tests {
     use super::*;
     use homenode_core::units::CpuId;
     use homenode_fixtures::Folder;
+    use std::fs;
     use std::process::{Child, Command};
 
     fn sleeper() -> Child {
