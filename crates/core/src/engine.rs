@@ -21,6 +21,7 @@
 //!
 //! Source: specs/engine.md#engine.
 
+mod along;
 mod budget;
 mod decide;
 mod estimate;
@@ -86,6 +87,10 @@ pub struct Engine {
     known: u64,
     /// Places have come to be known since.
     looked: bool,
+    /// When the first of those that are not sampled yet will have run for long enough.
+    begins: Option<Picos>,
+    /// Processor time of looking at a process.
+    proc_read: u64,
     /// When the budgets allow what waits.
     wake: Option<Picos>,
     silent: bool,
@@ -131,9 +136,11 @@ impl Policy for Engine {
             self.see(s);
         }
         self.locate_unasked();
+        self.heed_news();
         if self.next_decision.is_none_or(|at| at <= self.now) {
             self.consider();
         }
+        self.heed_begins();
         if self.source.shows() == Shows::Samples {
             self.period.judge(self.now);
         }
@@ -213,6 +220,8 @@ impl Engine {
             news: 0,
             known: 0,
             looked: false,
+            begins: None,
+            proc_read: machine.costs.get(Cost::ProcRead),
             wake: None,
             silent: false,
             period: SamplePeriod::new(),
@@ -246,7 +255,7 @@ impl Engine {
     pub fn stretches(&self, who: Who) -> impl Iterator<Item = Stretch> + '_ {
         let scales = self.settings.scales();
         self.processes.get(&who).into_iter().flat_map(move |p| {
-            let heats = Estimate::default().heats(&p.map, self.now, &scales).to_vec();
+            let heats = Estimate::default().heats(&p.map, p.apart(), self.now, &scales).to_vec();
             p.map.iter().zip(heats).map(|((span, cell), heat)| Stretch {
                 span,
                 heat,
@@ -260,6 +269,22 @@ impl Engine {
         self.nodes.is_top(node)
     }
 
+    /// Samples that come while none were expected are decided upon as soon as others.
+    ///
+    /// Source: specs/engine.md#pace.
+    fn heed_news(&mut self) {
+        if self.source.shows() == Shows::Samples && self.news >= self.enough() {
+            let at = Picos(self.decided.0.0.saturating_add(CONSIDER.0)).max(self.when_paid());
+            self.next_decision = self.next_decision.map(|next| next.min(at));
+        }
+    }
+
+    /// So many observations are enough to decide anew: an eighth more than is known. What
+    /// differs by less counts as alike.
+    fn enough(&self) -> u64 {
+        (self.known / 8).max(1)
+    }
+
     /// Decides if there is enough that is new, and sets when to consider it again.
     ///
     /// Source: specs/engine.md#pace.
@@ -268,8 +293,7 @@ impl Engine {
             self.decided = (self.now, self.now);
         }
         let since = self.now.saturating_sub(self.decided.0);
-        // An eighth more than is known: what differs by less counts as alike.
-        let enough = (self.known / 8).max(1);
+        let enough = self.enough();
         // What was asked for to decide is there.
         let answered = self.looked && self.plan.looks.is_empty() && !self.is_looking();
         let due = answered || self.news >= enough || since >= self.settings.long;
@@ -302,6 +326,21 @@ impl Engine {
             next = self.soon();
         }
         self.next_decision = Some(next.max(self.soon()));
+    }
+
+    /// Comes back when a process will have run for long enough to be sampled, as far as the budget
+    /// allows to look at all of them once more for that.
+    ///
+    /// Source: specs/engine.md#processes.
+    fn heed_begins(&mut self) {
+        let Some(at) = self.begins.take().map(|at| at.max(self.soon())) else { return };
+        let price = self.proc_read.saturating_mul(self.processes.len() as u64);
+        // Ten such looks a second are not to use up what looks at memory and decisions have.
+        let paid = self.cpu.has() >= price.saturating_mul(8);
+        if paid && self.next_decision.is_some_and(|next| at < next) {
+            self.spend(price);
+            self.next_decision = Some(at);
+        }
     }
 
     /// When the budget allows to decide again: where it holds what several decisions take, so
@@ -466,6 +505,9 @@ impl Engine {
             self.nodes.close(to);
         }
         self.settle(&open, tried, moved, fails);
+        if open.between.is_some() {
+            self.learn_along(&open, moved, took);
+        }
         if open.looks() {
             self.looked = true;
             let soon = self.soon();

@@ -182,7 +182,7 @@ impl Engine {
         }
         let scales = self.settings.scales();
         let mut estimate = std::mem::take(&mut all.estimate);
-        let heats = estimate.heats(&p.map, self.now, &scales);
+        let heats = estimate.heats(&p.map, p.apart(), self.now, &scales);
         for shares in all.shares.values_mut() {
             shares.refused = p.map.iter().any(|(_, cell)| cell.trouble.forbidden);
         }

@@ -34,9 +34,14 @@
 //! The long average is shared out like that by pages, then the short one by what the long
 //! one became: what is new has to differ from what was by more than chance as well.
 //!
+//! Where pages of a chunk differ, neighbours say nothing about a page, and [`apart`] judges it.
+//!
 //! Integers: shares are 2^-32, and each division rounds down.
 
+mod apart;
+
 use super::heat::{HeatMap, Rate, Scales, mean};
+use super::pairs::Pairs;
 use crate::units::Picos;
 
 /// A share of 1, and one observation's weight where there is only that one.
@@ -211,13 +216,31 @@ pub(super) struct Estimate {
     long: Vec<u128>,
     short: Vec<u128>,
     heats: Vec<Rate>,
+    apart: apart::Buffers,
 }
 
 impl Estimate {
     /// The heat of each cell of a map now, in the map's order.
     ///
-    /// Source: specs/engine.md#estimate.
-    pub(super) fn heats(&mut self, map: &HeatMap, now: Picos, scales: &Scales) -> &[Rate] {
+    /// * `apart` – where pages are told apart: what of them was hit, and how unlike they are.
+    ///
+    /// Source: specs/engine.md#estimate, specs/engine.md#apart.
+    pub(super) fn heats(
+        &mut self,
+        map: &HeatMap,
+        apart: Option<(&Pairs, u64)>,
+        now: Picos,
+        scales: &Scales,
+    ) -> &[Rate] {
+        match apart {
+            Some((pairs, shape)) => self.pages_apart(map, pairs, shape, now, scales),
+            None => self.neighbours(map, now, scales),
+        }
+        &self.heats
+    }
+
+    /// Each stretch by its neighbours.
+    fn neighbours(&mut self, map: &HeatMap, now: Picos, scales: &Scales) {
         self.leaves.clear();
         self.heats.clear();
         for (span, cell) in map.iter() {
@@ -231,13 +254,7 @@ impl Estimate {
             }
             self.heats.push(mean(heat));
         }
-        let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) else {
-            return &self.heats;
-        };
-        self.nodes.clear();
-        grow(&self.leaves, 0, first.start, last.end, &mut self.nodes);
-        self.even.clear();
-        self.even.extend(self.leaves.iter().map(|l| u128::from(l.pages) << 32));
+        self.halve();
         let [even, mut long, mut short] =
             [&mut self.even, &mut self.long, &mut self.short].map(std::mem::take);
         self.spread_out(&even, 1, &mut long);
@@ -247,7 +264,16 @@ impl Estimate {
             self.heats[l.index as usize] = mean([rate(*short), rate(*long)]);
         }
         (self.even, self.long, self.short) = (even, long, short);
-        &self.heats
+    }
+
+    /// The tree over the leaves, and what each would have by its pages.
+    fn halve(&mut self) {
+        self.nodes.clear();
+        if let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) {
+            grow(&self.leaves, 0, first.start, last.end, &mut self.nodes);
+        }
+        self.even.clear();
+        self.even.extend(self.leaves.iter().map(|l| u128::from(l.pages) << 32));
     }
 
     /// Shares one average's heat out over the leaves, as `prior` has it where it does not
@@ -375,7 +401,7 @@ mod tests {
     const PERIOD: u64 = 10_007;
 
     fn heats(map: &HeatMap, now: Picos, scales: &Scales) -> Vec<Rate> {
-        Estimate::default().heats(map, now, scales).to_vec()
+        Estimate::default().heats(map, None, now, scales).to_vec()
     }
 
     fn at(s: u64) -> Picos {

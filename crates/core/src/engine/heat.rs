@@ -13,6 +13,7 @@
 //! of chunks differ; neighbours that look alike grow together again. So the map follows
 //! regions that split and merge, and stays within its limit.
 
+use super::pairs::CHUNK;
 use super::place::Place;
 use crate::policy::span::Span;
 use crate::units::{NodeId, Picos};
@@ -159,6 +160,8 @@ pub(super) struct Cell {
     pub(super) last: Option<Rate>,
     /// Whether it was told as one: no part of it was observed more than another.
     pub(super) whole: bool,
+    /// Samples were counted of it as of one, so that nobody knows which of its pages they named.
+    pub(super) pooled: bool,
     /// What one observation counts for in the short and in the long average, as rate times
     /// pages: the mean over all that are in it, each as much as it is still worth.
     pub(super) one: [u64; 2],
@@ -396,13 +399,19 @@ impl HeatMap {
 
     /// The cell of a page, cut out in blocks of `grain`, a power of two.
     pub(super) fn at_page(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<&mut Cell> {
+        self.sampled(vpn, grain, now).map(|(_, cell)| cell)
+    }
+
+    /// The same, with its pages.
+    pub(super) fn sampled(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<(u64, &mut Cell)> {
         let start = vpn & !(grain - 1);
         let end = start.checked_add(grain)?;
         let before = self.cells.range(..=vpn).next_back().map(|(&s, c)| (s, c.end));
         let Some((s, e)) = before.filter(|(_, e)| *e > vpn) else {
             let from = start.max(before.map_or(0, |(_, e)| e));
             let to = self.cells.range(vpn..).next().map_or(end, |(s, _)| end.min(*s));
-            return Some(self.cells.entry(from).or_insert_with(|| Cell::new(to, now)));
+            let cell = self.cells.entry(from).or_insert_with(|| Cell::new(to, now));
+            return Some((cell.end - from, cell));
         };
         let mut from = s;
         if e - s > grain {
@@ -414,14 +423,8 @@ impl HeatMap {
                 self.cut(end);
             }
         }
-        self.cells.get_mut(&from)
-    }
-
-    /// The same, with its pages.
-    pub(super) fn sampled(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<(u64, &mut Cell)> {
-        self.at_page(vpn, grain, now)?;
-        let (start, cell) = self.cells.range_mut(..=vpn).next_back()?;
-        Some((cell.end - start, cell))
+        let cell = self.cells.get_mut(&from)?;
+        Some((cell.end - from, cell))
     }
 
     /// Closes a window of samples, which began at `since`: silence counts as no access, and
@@ -511,6 +514,23 @@ impl HeatMap {
         coarse
     }
 
+    /// Takes together what is in one chunk.
+    pub(super) fn join_chunks(&mut self) {
+        let mut last: Option<(u64, &mut Cell)> = None;
+        for (&start, cell) in &mut self.cells {
+            match &mut last {
+                // Neither goes beyond it.
+                Some((s, before))
+                    if before.end == start && *s / CHUNK == (cell.end - 1) / CHUNK =>
+                {
+                    absorb(*s, before, start, std::mem::take(cell));
+                }
+                _ => last = Some((start, cell)),
+            }
+        }
+        self.cells.retain(|_, c| c.end > 0);
+    }
+
     /// Stretches that touch nobody can't be merged: the coldest are forgotten.
     fn drop_coldest(&mut self, limit: usize, now: Picos, t: &Scales) {
         let mut by_heat: Vec<(Rate, u64)> =
@@ -592,6 +612,7 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     ];
     a.told |= b.told;
     a.whole |= b.whole;
+    a.pooled |= b.pooled;
     let mean = |x: u64, y: u64| weighted((x, na), (y, nb));
     a.earns = match (a.earns, b.earns) {
         (None, None) => None,

@@ -16,7 +16,11 @@
 //! Pages are told apart where at least half of the pairs are none of chance: then a page that makes
 //! one is more likely hot than not. And where that is sure by three standard deviations.
 //!
-//! Source: specs/engine.md#pairs.
+//! How unlike pages are follows from the same counts. A page that was not hit yet is hit as often as
+//! others of its chunk where all are alike, and less often the more they differ; how much less is
+//! what hits say that found no bit set.
+//!
+//! Source: specs/engine.md#pairs, specs/engine.md#apart.
 
 use crate::units::Picos;
 use std::collections::BTreeMap;
@@ -24,6 +28,8 @@ use std::collections::BTreeMap;
 /// Pages of a chunk, 2 MiB.
 pub(super) const CHUNK: u64 = 512;
 const WORDS: usize = (CHUNK / 64) as usize;
+/// Shapes that count as such: one page in 65,536 has it all; pages differ by a sixteenth.
+const SHAPES: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 40;
 
 /// What a hit of a page says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,39 +42,91 @@ pub(super) enum Hit {
     Again,
 }
 
+/// What was hit of a chunk.
+#[derive(Clone, Debug, Default)]
+struct Hits {
+    /// Pages that were hit since `begun`, a bit for each, and how many there are.
+    words: [u64; WORDS],
+    pages: u32,
+    /// All hits since then.
+    nr: u32,
+    /// Pages that were hit in the time before that.
+    old: u32,
+}
+
 /// Pairs of one process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {
-    /// Pages that were hit since `begun`, a bit for each.
-    hit: BTreeMap<u64, [u64; WORDS]>,
+    by_chunk: BTreeMap<u64, Hits>,
     begun: Picos,
+    /// All hits, and the sum of how many their chunks had before.
+    hits: u64,
+    before: u64,
     /// Second hits, and how many there would be by chance, times [`CHUNK`].
     pairs: u64,
     chance: u64,
 }
 
 impl Pairs {
-    /// Another hit of a page that is not apart.
+    /// Another hit of a page.
     ///
     /// * `over` – for so long hits are remembered.
     pub(super) fn hit(&mut self, vpn: u64, now: Picos, over: Picos) -> Hit {
         if now.saturating_sub(self.begun) >= over {
-            // What was counted before counts half.
-            (self.pairs, self.chance, self.begun) = (self.pairs / 2, self.chance / 2, now);
-            self.hit.clear();
+            self.begin(now);
         }
-        let words = self.hit.entry(vpn / CHUNK).or_default();
-        let nr: u32 = words.iter().map(|w| w.count_ones()).sum();
-        let (word, bit) = (&mut words[(vpn % CHUNK / 64) as usize], 1 << (vpn % 64));
+        let chunk = self.by_chunk.entry(vpn / CHUNK).or_default();
+        let (word, bit) = (&mut chunk.words[(vpn % CHUNK / 64) as usize], 1 << (vpn % 64));
         let again = *word & bit != 0;
         *word |= bit;
+        self.hits = self.hits.saturating_add(1);
+        self.before = self.before.saturating_add(u64::from(chunk.nr));
+        chunk.nr = chunk.nr.saturating_add(1);
         self.pairs = self.pairs.saturating_add(u64::from(again));
-        self.chance = self.chance.saturating_add(u64::from(nr));
+        self.chance = self.chance.saturating_add(u64::from(chunk.pages));
+        chunk.pages += u32::from(!again);
         match again {
             _ if !self.are_skewed() => Hit::Alike,
             true => Hit::Again,
             false => Hit::First,
         }
+    }
+
+    /// All is remembered anew; what was counted before counts half.
+    fn begin(&mut self, now: Picos) {
+        self.begun = now;
+        for sum in [&mut self.hits, &mut self.before, &mut self.pairs, &mut self.chance] {
+            *sum /= 2;
+        }
+        self.by_chunk.retain(|_, hits| {
+            *hits = Hits { old: hits.pages, ..Hits::default() };
+            hits.old > 0
+        });
+    }
+
+    /// How many pages of chunks were hit, in the present time and in the one before.
+    pub(super) fn pages_hit(&self, chunks: std::ops::Range<u64>) -> u64 {
+        self.by_chunk.range(chunks).map(|(_, h)| u64::from(h.pages) + u64::from(h.old)).sum()
+    }
+
+    /// How unlike pages of a chunk are: the shape of a gamma distribution, as 2^-32; the smaller, the
+    /// more of all accesses go to few of them. `None` where they are alike as far as is known.
+    ///
+    /// With m hits a page so far, one that has none has shape / (shape + m) of the mean. That is
+    /// measured: as many times fewer hits find a page without any than would by chance.
+    ///
+    /// Source: specs/engine.md#apart.
+    pub(super) fn shape(&self) -> Option<u64> {
+        if !self.are_skewed() {
+            return None;
+        }
+        let all = u128::from(self.hits) * u128::from(CHUNK);
+        let found = all.saturating_sub(u128::from(self.pairs) * u128::from(CHUNK));
+        let by_chance = all.saturating_sub(u128::from(self.chance));
+        let mean = (u128::from(self.before) << 32) / all.max(1);
+        let shape = mean * found / by_chance.saturating_sub(found).max(1);
+        let shape = u64::try_from(shape).unwrap_or(u64::MAX);
+        Some(shape.clamp(*SHAPES.start(), *SHAPES.end()))
     }
 
     /// Whether at least half of the pairs are none of chance, and surely.
@@ -100,7 +158,7 @@ mod tests {
                 Hit::Again => again += 1,
             }
         }
-        assert!(pairs.hit.len() as u64 <= pages / CHUNK, "a chunk's bits, and no more");
+        assert!(pairs.by_chunk.len() as u64 <= pages / CHUNK, "a chunk's bits, and no more");
         (again, first)
     }
 
@@ -130,5 +188,43 @@ mod tests {
             assert_eq!(pairs.hit(vpn, Picos::ZERO, OVER), Hit::Alike);
         }
         assert_eq!(pairs.hit(100, Picos::ZERO, OVER), Hit::Alike);
+    }
+
+    // specs/engine.md#apart: pages whose heat is gamma distributed, drawn as sums of squares of normal
+    // numbers, which are sums of twelve even ones: one square is a shape of a half.
+    #[test]
+    fn how_unlike_pages_are_is_measured() {
+        let mut chance = SplitMix::new(11);
+        let pages = 1u64 << 14;
+        for (squares, shape) in [(1, 0.5), (4, 2.0)] {
+            let mut normal = || {
+                let even = (0..12).map(|_| chance.below(1 << 20) as f64 / f64::from(1 << 20));
+                even.sum::<f64>() - 6.0
+            };
+            let mut square = || {
+                let n = normal();
+                n * n
+            };
+            let mut heat = || (0..squares).map(|_| square()).sum::<f64>();
+            let mut upto = Vec::new();
+            let mut sum = 0.0;
+            for _ in 0..pages {
+                sum += heat();
+                upto.push(sum);
+            }
+            let mut pairs = Pairs::default();
+            for _ in 0..pages / 2 {
+                let at = chance.below(1 << 40) as f64 / (1u64 << 40) as f64 * sum;
+                pairs.hit(upto.partition_point(|u| *u < at) as u64, Picos::ZERO, OVER);
+            }
+            // With four squares they differ too little to be told apart.
+            let told = pairs.shape().map(|s| s as f64 / (1u64 << 32) as f64);
+            if shape < 1.0 {
+                let told = told.expect("they differ");
+                assert!((told / shape - 1.0).abs() < 0.3, "{told} for {shape}");
+            } else {
+                assert_eq!(told, None);
+            }
+        }
     }
 }

@@ -76,12 +76,16 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn forget(&mut self, who: Who) {
-        for queue in self.up.values_mut().chain(self.down.values_mut()) {
-            queue.retain(|p| p.who != who);
-        }
+        self.forget_moves(who);
         self.looks.retain(|l| l.who != who);
         self.censuses.retain(|w| *w != who);
         self.brings.retain(|b| b.who != who);
+    }
+
+    pub(super) fn forget_moves(&mut self, who: Who) {
+        for queue in self.up.values_mut().chain(self.down.values_mut()) {
+            queue.retain(|p| p.who != who);
+        }
     }
 }
 

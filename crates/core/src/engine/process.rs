@@ -1,5 +1,6 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
+use super::along::Along;
 use super::heat::{self, Cell, Earns, HeatMap, Scales, Told};
 use super::open::Open;
 use super::pairs::{CHUNK, Hit, Pairs};
@@ -29,6 +30,8 @@ pub(super) struct Use {
     since: Option<(Picos, Picos)>,
     /// Thousandths of a CPU between the last two times.
     pub(super) permille: Option<u64>,
+    /// When it was seen first, and what it had run by then.
+    first: Option<(Picos, Picos)>,
 }
 
 impl Use {
@@ -44,6 +47,20 @@ impl Use {
             self.permille = u64::try_from(used / u128::from(over.0)).ok();
             self.since = Some((now, ran));
         }
+    }
+
+    /// When it will have run for `all`, at the pace since it was seen first. Of one that is new it
+    /// isn't known, so it is worth another look; `None` where it hasn't run since.
+    fn reaches(&mut self, now: Picos, ran: Picos, all: Picos) -> Option<Picos> {
+        let (at, before) = *self.first.get_or_insert((now, ran));
+        let (over, used) = (now.saturating_sub(at).0, ran.saturating_sub(before).0);
+        if over == 0 {
+            return Some(now);
+        }
+        let left = u128::from(all.saturating_sub(ran).0) * u128::from(over);
+        let left = u64::try_from(left.checked_div(u128::from(used))?).unwrap_or(u64::MAX);
+        // It begins strictly after.
+        Some(Picos(now.0.saturating_add(left).saturating_add(1)))
     }
 }
 
@@ -80,7 +97,9 @@ pub(super) struct Tracked {
     pub(super) grain: u64,
     pub(super) map: HeatMap,
     /// Which pages samples hit again.
-    pairs: Pairs,
+    pub(super) pairs: Pairs,
+    /// Whether its pages move by themselves.
+    pub(super) along: Along,
     /// Spans of open orders: end by start.
     pub(super) busy: BTreeMap<u64, u64>,
     /// Where spans are, told but not taken in yet.
@@ -103,6 +122,12 @@ impl Tracked {
         let ms = u32::try_from(delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
         let scan = TaskScan { period_ms: ms, ..TaskScan::default() };
         Self { scan, node_since: now, grain: 1, folded: now, ..Self::default() }
+    }
+
+    /// Which of its pages were hit, and how unlike they are, where they are told apart.
+    pub(super) fn apart(&self) -> Option<(&Pairs, u64)> {
+        let shape = self.pairs.shape().filter(|_| self.along != Along::Together)?;
+        Some((&self.pairs, shape))
     }
 
     /// Whether an open order names some of it.
@@ -178,7 +203,8 @@ impl Engine {
             p.node_since = now;
         }
         // By more than a sixty-fourth since the last look at it, a tenth of a second ago.
-        p.grows = resident.0 > p.resident.0.saturating_add(p.resident.0 / 64);
+        let before = p.resident.0;
+        p.grows = before > 0 && resident.0 > before.saturating_add(before / 64);
         p.resident = resident;
         // Half of the spans for samples, the other for what regions and looks cut.
         p.grain =
@@ -202,6 +228,8 @@ impl Engine {
             let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
             self.open.insert(id, Open::watch(who));
             self.ask_census(who);
+        } else if let Some(at) = p.used.reaches(now, ran, delay) {
+            self.begins = Some(self.begins.map_or(at, |b| b.min(at)));
         }
     }
 
@@ -281,14 +309,16 @@ impl Engine {
         p.samples = p.samples.saturating_add(1);
         // Of a chunk, as long as its pages are alike as far as is known.
         let Some((pages, cell)) = p.map.sampled(vpn, CHUNK.max(p.grain), now) else { return };
-        let hit = if pages > 1 { p.pairs.hit(vpn, now, long) } else { Hit::Alike };
-        let apart = match hit {
+        let apart = match p.pairs.hit(vpn, now, long) {
+            _ if pages == 1 || p.along == Along::Together => false,
             Hit::Alike => false,
             Hit::First => room,
             Hit::Again => true,
         };
+        cell.pooled |= pages > 1;
         let cell = if apart { p.map.at_page(vpn, 1, now) } else { Some(cell) };
         let Some(cell) = cell else { return };
+        cell.pooled &= !apart;
         cell.heard = now;
         cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
         cell.nr = cell.nr.saturating_add(1);

@@ -143,6 +143,7 @@ impl Engine {
         let same = |p: &Piece| p.who == who && p.from == from && p.to == to && p.why == why;
         let waits = queue.iter().take_while(|p| same(p)).take(512).map(|p| p.span);
         let limit = limit.min(pages(waits));
+        let limit = self.processes.get(&who).map_or(0, |p| p.may_name(limit));
         let price = |n: u64| n.saturating_mul(self.per_page);
         if limit == 0 {
             return false;
@@ -198,6 +199,9 @@ impl Engine {
             costs: Picos(u64::try_from(costs).unwrap_or(u64::MAX)),
             over: self.settings.horizon,
         };
+        if let Some(p) = self.processes.get_mut(&who) {
+            p.tries();
+        }
         let act = Act::Move { who, spans: join(&spans), from, to };
         self.issue(act, expect, Open { who, spans, between: Some((from, to)), named, cost, why });
         true

@@ -14,6 +14,7 @@
 //! quiet                        nothing is kept any more
 //! nodes                        free pages of all nodes (kept ones come by themselves)
 //! forbid | busy | free 7@100 0-10
+//! huge                         a page takes its chunk along when it moves
 //! hold | go                    orders wait, or are carried out at once
 //! uncounted                    a census is not answered
 //! to 3000                      time passes, in ms; prints the orders
@@ -75,6 +76,7 @@ pub(super) struct Rig {
     kept: Vec<String>,
     hold: bool,
     uncounted: bool,
+    huge: bool,
     waiting: Vec<Order>,
     shown: Vec<Order>,
     /// Marks are these hundredths of a node.
@@ -101,6 +103,7 @@ impl Rig {
             kept: Vec::new(),
             hold: false,
             uncounted: false,
+            huge: false,
             waiting: Vec::new(),
             shown: Vec::new(),
             out: String::new(),
@@ -160,6 +163,7 @@ impl Rig {
             "quiet" => self.kept.clear(),
             "hold" => self.hold = true,
             "uncounted" => self.uncounted = true,
+            "huge" => self.huge = true,
             "go" => {
                 self.hold = false;
                 self.work();
@@ -356,6 +360,14 @@ impl Rig {
                     }
                 }
                 cost = 2_700 * tried;
+                if self.huge && moved > 0 {
+                    let chunks: BTreeSet<u64> =
+                        spans.iter().flat_map(|s| s.start / 512..=(s.end - 1) / 512).collect();
+                    let all = chunks.iter().flat_map(|c| c * 512..(c + 1) * 512);
+                    let along: Vec<u64> = all.filter(|v| pages.get(v) == Some(from)).collect();
+                    cost += 2_700 * along.len() as u64;
+                    pages.extend(along.into_iter().map(|v| (v, *to)));
+                }
             }
             _ => {}
         }

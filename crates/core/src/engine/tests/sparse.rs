@@ -182,3 +182,62 @@ fn what_was_sampled_long_ago_is_not_kept_apart() {
     let now = s.rig.engine.stretches(WHO).count();
     assert!(then >= 256 && now < then / 2 + 256, "{then}, {now} stretches");
 }
+
+/// Pages by Zipf's law with exponent 1, hot ones scattered over all.
+fn zipf(s: &mut Sparse) -> u64 {
+    // As many accesses to the pages of each power of two of ranks.
+    let octave = 1 << s.below(u64::from(Sparse::PAGES.ilog2()));
+    let rank = octave + s.below(octave);
+    // The number of pages is a power of two: an odd factor permutes them.
+    rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % Sparse::PAGES
+}
+
+// specs/engine.md#apart: a page beside a hot one is no hotter for it. Most of what goes up was sampled, hardly
+// anything comes down again, and what goes down was not.
+#[test]
+fn of_scattered_pages_only_those_go_up_that_were_seen() {
+    for seed in 1..=3 {
+        let mut s = Sparse::new(900, seed);
+        s.run(12, zipf);
+        let ranks = (1..=256u64).map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15) % Sparse::PAGES);
+        let is_fast =
+            |p: &u64| s.rig.where_is("7@100", *p..p + 1).first().is_some_and(|(n, _)| *n == 0);
+        let hot = ranks.filter(is_fast).count();
+        assert!(hot >= 245, "seed {seed}: {hot} of the 256 hottest are in DRAM");
+        // Each of about 3,000 that were sampled goes up once, if it is not there, and makes one page go.
+        let moved = s.moved();
+        assert!(moved < 6_000, "seed {seed}: {moved} pages");
+    }
+}
+
+// specs/engine.md#processes: four threads use the second of processor time up in a quarter of one, and an
+// observer who came by once a second would be three quarters late.
+#[test]
+fn sampling_begins_soon_after_its_second_of_processor_time() {
+    let mut rig = Rig::new(&expander(4_000, 40_000), Settings::default(), Source::Pmu, &[]);
+    let mut begun = None;
+    for tenth in 0..20 {
+        rig.line("nodes");
+        rig.line(&format!("task 7@100 ran {} node 0", tenth * 400));
+        if tenth == 1 {
+            let wants = rig.engine.timeout().unwrap();
+            assert!(wants >= Picos::from_ms(250) && wants < Picos::from_ms(251), "{wants:?}");
+        }
+        begun = begun.or((rig.engine.ledger().watched > 0).then_some(tenth));
+        rig.line(&format!("to {}", (tenth + 1) * 100));
+    }
+    assert_eq!(begun, Some(3), "1.2 s of processor time");
+}
+
+// specs/engine.md#along: in huge pages a hot page takes 511 others along, and what makes room takes hot
+// ones. Three small orders show it, and from then on chunks are judged as a whole.
+#[test]
+fn where_pages_move_in_huge_ones_they_are_not_told_apart() {
+    let mut s = Sparse::new(900, 1);
+    s.rig.line("huge");
+    s.run(12, zipf);
+    let nr = s.rig.engine.stretches(WHO).count();
+    assert!(nr < 200, "{nr} stretches");
+    // Chunks differ little: each has hot and cold pages.
+    assert!(s.moved() < Sparse::PAGES, "{} pages", s.moved());
+}

@@ -511,7 +511,7 @@ fn hint_faults_move_pages_without_looking() {
                       move 7@100 1->0 (hot) 970-972: 2 orders, 4 pages
                     hot 1->0: tried 2 moved 2
                     refused 1
-                    move to 0, hot: 4 pages in 4
+                    move to 0, hot: 4 pages in 3
                     stay, not_worth_it: 1946 pages in 4
         "#]],
     );
@@ -566,11 +566,11 @@ fn samples_find_cold_memory_by_looking_around() {
         expect![[r#"
             12000 ms  watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                      look 7@100 (place_unknown) 0-5120: 2 orders, 5120 pages
-                      move 7@100 0->1 (make_room) 0-55: 1 orders, 55 pages
-                      move 7@100 1->0 (hot) 960-1024: 2 orders, 64 pages
-                    hot 1->0: tried 54 moved 54
-                    make_room 0->1: tried 55 moved 55
+                      look 7@100 (place_unknown) 0-5120: 4 orders, 5697 pages
+                      move 7@100 0->1 (make_room) 0-4: 1 orders, 4 pages
+                      move 7@100 1->0 (hot) 1000-1003: 1 orders, 3 pages
+                    hot 1->0: tried 3 moved 3
+                    make_room 0->1: tried 4 moved 4
         "#]],
     );
     assert_eq!(rig.where_is("7@100", 1000..1003), [(0, 3)]);

@@ -1,0 +1,93 @@
+//! Whether pages move by themselves or with the huge page that they are in.
+//!
+//! No source tells which memory is in huge pages, and it changes. But a page that is moved takes the
+//! rest of its huge page along, and that shows: the order takes hundreds of times as long as its pages would.
+//! So where pages are told apart, the first order of a process names a few, and others wait for its report:
+//!
+//! ```text
+//! 8 pages took  25 µs  ─▶ each by itself
+//! 8 pages took 900 µs  ─▶ once more; three times in a row ─▶ with the others of its chunk: pages
+//!                         of this process are not told apart any more
+//! ```
+//!
+//! Three times, since an order may be held up for other reasons.
+//!
+//! Source: specs/engine.md#along.
+
+use super::Engine;
+use super::open::Open;
+use super::pairs::CHUNK;
+use super::process::Tracked;
+use crate::units::{Pages, Picos};
+
+/// Pages of an order that tries.
+pub(super) const TRIED: u64 = 8;
+/// So many times of what its pages take by themselves are too many: a thirty-second of a huge page.
+const TOO_LONG: u64 = CHUNK / 32;
+/// In a row.
+const TIMES: u32 = 3;
+
+/// How pages of a process move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Along {
+    /// Nobody has tried, or so many orders in a row took too long.
+    Unknown { long: u32 },
+    /// An order is on its way, after so many that took too long.
+    Trying { long: u32 },
+    /// By themselves, as far as orders have shown.
+    Alone,
+    /// With the huge page that they are in.
+    Together,
+}
+
+impl Default for Along {
+    fn default() -> Self {
+        Self::Unknown { long: 0 }
+    }
+}
+
+impl Tracked {
+    /// Most pages that an order may name now, of `limit`; 0 while one tries.
+    pub(super) fn may_name(&self, limit: u64) -> u64 {
+        match self.along {
+            _ if self.apart().is_none() => limit,
+            Along::Unknown { .. } => limit.min(TRIED),
+            Along::Trying { .. } => 0,
+            Along::Alone | Along::Together => limit,
+        }
+    }
+
+    /// An order is given.
+    pub(super) fn tries(&mut self) {
+        if let Along::Unknown { long } = self.along {
+            if self.apart().is_some() {
+                self.along = Along::Trying { long };
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// An order that moves pages has reported.
+    pub(super) fn learn_along(&mut self, open: &Open, moved: Pages, took: Picos) {
+        let alone = self.per_page.saturating_mul(moved.0);
+        let Some(p) = self.processes.get_mut(&open.who) else { return };
+        let long = match p.along {
+            Along::Trying { long } | Along::Unknown { long } => long,
+            Along::Alone if p.apart().is_some() => 0,
+            Along::Alone | Along::Together => return,
+        };
+        if moved.0 == 0 {
+            // It tells nothing.
+            p.along = Along::Unknown { long };
+        } else if took.0 <= alone.saturating_mul(TOO_LONG) {
+            p.along = Along::Alone;
+        } else if long + 1 < TIMES {
+            p.along = Along::Unknown { long: long + 1 };
+        } else {
+            p.along = Along::Together;
+            p.map.join_chunks();
+            self.plan.forget_moves(open.who);
+        }
+    }
+}

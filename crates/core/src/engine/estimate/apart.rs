@@ -1,0 +1,338 @@
+//! How hot pages are whose chunks hold hot and cold ones.
+//!
+//! Where few pages take most of the accesses and lie anywhere, as records of a store do, a page beside a
+//! hot one is no hotter for it. What is known of a page then is how often it was observed itself, and how
+//! unlike pages are at all: the *shape* that [`Pairs`] measures. With μ the mean of pages around it, o what one
+//! observation is worth (both rates) and n its own observations, the heat of a page is
+//!
+//! ```text
+//!      shape + n
+//! μ · ───────────         μ = 41, o = 2000, shape = 0.03:   n = 0:   24    (three fifths of the mean)
+//!     shape + μ/o                                           n = 1:  836    (n · o would be 2000)
+//!                                                           n = 5: 4084    (                10000)
+//! ```
+//!
+//! which is the mean of a gamma distribution after n observations of Poisson's. So pages are in the order of
+//! what was observed of them, all that never were are alike, and the sum over all is what was told.
+//!
+//! μ differs from chunk to chunk where chunks are used unlike each other. It follows from how many
+//! of a chunk's *pages* were hit, shared out over the tree of halves as heat is; not from how often, which one hot
+//! page would decide. Then the short average, with the long one's heat as its mean and a shape of its
+//! own: what was observed lately differs from what the long one lets expect by so much.
+//!
+//! Rates have eight bits more here than elsewhere, observations and shapes are 2^-32.
+//!
+//! Source: specs/engine.md#apart.
+
+use super::super::heat::{HeatMap, Rate, Scales, mean};
+use super::super::pairs::{CHUNK, Pairs};
+use super::{Estimate, Leaf, ONE};
+use crate::units::Picos;
+
+/// Bits that a rate has more.
+const FINE: u32 = 8;
+/// Most observations of a page, and most that a mass may be, so that products fit.
+const MOST_NR: u128 = 1 << 52;
+const MOST_MASS: u128 = 1 << 70;
+/// Shapes of the short average: it says nothing that the long one doesn't, or hardly anything else counts.
+const NEVER: u128 = 1 << 50;
+const LEAST: u128 = 1 << 16;
+
+/// A stretch.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    /// Its pages in memory; 0 where nothing was told of it.
+    pages: u64,
+    /// Observations of each of its pages, short and long average.
+    nr: [u128; 2],
+    /// Sums of its pages' heat.
+    long: u128,
+    short: u128,
+}
+
+/// A part of a stretch that is in one leaf.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    stretch: u32,
+    leaf: u32,
+    pages: u64,
+}
+
+/// What it is done in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Buffers {
+    stretches: Vec<Stretch>,
+    pieces: Vec<Piece>,
+}
+
+/// Rate · pages and observations of all, by the short and the long average.
+#[derive(Default)]
+struct Sums {
+    mass: [u128; 2],
+    nr: [u128; 2],
+}
+
+impl Sums {
+    /// What one observation is worth.
+    fn one(&self, which: usize) -> u128 {
+        ((self.mass[which] << (32 + FINE)) / self.nr[which].max(1)).max(1)
+    }
+}
+
+/// The heat of a page of which `nr` observations were made, each worth `one`, where pages have `mean`.
+fn heat(mean: u128, nr: u128, shape: u128, one: u128) -> u128 {
+    mean.min(1 << 62) * (shape + nr) / (shape + (mean << 32) / one).max(1)
+}
+
+impl Estimate {
+    /// Each page by itself.
+    ///
+    /// * `shape` – what [`Pairs::shape`] has.
+    pub(super) fn pages_apart(
+        &mut self,
+        map: &HeatMap,
+        pairs: &Pairs,
+        shape: u64,
+        now: Picos,
+        scales: &Scales,
+    ) {
+        let Buffers { mut stretches, mut pieces } = std::mem::take(&mut self.apart);
+        stretches.clear();
+        pieces.clear();
+        let sums = self.chunks(map, pairs, now, scales, &mut stretches, &mut pieces);
+        self.halve();
+        let [even, mut hits] = [&mut self.even, &mut self.long].map(std::mem::take);
+        self.spread_out(&even, 1, &mut hits);
+        let all = hits.iter().sum::<u128>().max(1);
+        let one = [0, 1].map(|i| sums.one(i));
+        let mass = sums.mass.map(|m| m.min(MOST_MASS));
+        for p in &pieces {
+            let (leaf, hits) = (p.leaf as usize, hits[p.leaf as usize]);
+            let mean = (mass[1] << FINE >> 12) * hits / (all >> 12).max(1);
+            let mean = mean / u128::from(self.leaves[leaf].pages.max(1));
+            let s = &mut stretches[p.stretch as usize];
+            s.long += heat(mean, s.nr[1], u128::from(shape), one[1]) * u128::from(p.pages);
+        }
+        // In the short average's own measure: while little is known the long one is still small.
+        let expected = |s: &Stretch| {
+            let long = s.long / u128::from(s.pages.max(1));
+            long.min(1 << 62) * (mass[0] >> 10) / (mass[1] >> 10).max(1)
+        };
+        let own = unlike(stretches.iter().map(|s| (s.pages, s.nr[0], expected(s))), one[0]);
+        // What chunks' sums and pages' shares do not agree in is shared out too.
+        let mut told = [0u128; 2];
+        for s in &mut stretches {
+            s.short = heat(expected(s), s.nr[0], own, one[0]) * u128::from(s.pages);
+            told = [told[0] + s.short, told[1] + s.long];
+        }
+        let rate = |sum: u128, i: usize, pages: u64| {
+            let each = (sum / u128::from(pages)).min(1 << 62);
+            let all = (told[i] >> 10 >> FINE).max(1);
+            let each = each * (mass[i] >> 10) / all;
+            u64::try_from(each >> FINE).unwrap_or(u64::MAX)
+        };
+        for (s, out) in stretches.iter().zip(&mut self.heats).filter(|(s, _)| s.pages > 0) {
+            *out = mean([rate(s.short, 0, s.pages), rate(s.long, 1, s.pages)]);
+        }
+        (self.even, self.long) = (even, hits);
+        self.apart = Buffers { stretches, pieces };
+    }
+
+    /// One leaf for each chunk, and for what is not cut of several, with how many pages of it were hit.
+    fn chunks(
+        &mut self,
+        map: &HeatMap,
+        pairs: &Pairs,
+        now: Picos,
+        scales: &Scales,
+        stretches: &mut Vec<Stretch>,
+        pieces: &mut Vec<Piece>,
+    ) -> Sums {
+        self.leaves.clear();
+        self.heats.clear();
+        let mut sums = Sums::default();
+        // The chunk that the last leaf is of, where it is of one.
+        let mut open = None;
+        for (span, cell) in map.iter() {
+            let averages: [Rate; 2] = scales.averages(cell, now);
+            let here = cell.place.as_ref().map_or(span.pages().0, |p| p.present());
+            let stretch = stretches.len() as u32;
+            self.heats.push(mean(averages));
+            if !cell.told || here == 0 {
+                stretches.push(Stretch { pages: 0, nr: [0; 2], long: 0, short: 0 });
+                continue;
+            }
+            let weights = cell.weights(span.pages().0);
+            let nr = [0, 1].map(|i| match averages[i] {
+                0 => 0,
+                _ => (1 << 64) / u128::from(weights[i].max(1)),
+            });
+            for (i, average) in averages.into_iter().enumerate() {
+                sums.mass[i] += u128::from(average) * u128::from(here);
+                sums.nr[i] += nr[i];
+            }
+            let of_page = |nr: u128| (nr / u128::from(here)).min(MOST_NR);
+            let nr = if cell.pooled { [0; 2] } else { nr.map(of_page) };
+            stretches.push(Stretch { pages: here, nr, long: 0, short: 0 });
+            let mut at = span.start;
+            while at < span.end {
+                let chunk = at / CHUNK;
+                let whole = at % CHUNK == 0 && span.end - at >= CHUNK;
+                let last = if whole { span.end / CHUNK } else { chunk + 1 };
+                let end = last.saturating_mul(CHUNK).min(span.end);
+                let part = u128::from(here) * u128::from(end - at);
+                let part = part.div_ceil(u128::from(span.pages().0)) as u64;
+                if whole || open != Some(chunk) {
+                    open = (!whole).then_some(chunk);
+                    let nr = pairs.pages_hit(chunk..last);
+                    let (index, weight) = (self.leaves.len() as u32, [ONE / nr.max(1); 2]);
+                    let (start, heat) = (at, [nr; 2]);
+                    self.leaves.push(Leaf {
+                        index,
+                        start,
+                        end,
+                        whole: false,
+                        pages: 0,
+                        heat,
+                        weight,
+                    });
+                }
+                let leaf = self.leaves.len() as u32 - 1;
+                self.leaves[leaf as usize].end = end;
+                self.leaves[leaf as usize].pages += part;
+                pieces.push(Piece { stretch, leaf, pages: part });
+                at = end;
+            }
+        }
+        for leaf in &mut self.leaves {
+            leaf.heat = leaf.heat.map(|nr| (nr << 20) / leaf.pages.max(1));
+        }
+        sums
+    }
+}
+
+/// How unlike what was observed is to what was expected, as a shape: of each page, how often it was
+/// observed, and its expected heat, of which one observation is worth `one`.
+fn unlike(all: impl Iterator<Item = (u64, u128, u128)>, one: u128) -> u128 {
+    let square = |v: u128| (v.min(MOST_NR) * v.min(MOST_NR)) >> 32;
+    let (mut observed, mut expected) = (0u128, 0u128);
+    for (pages, nr, mean) in all {
+        // By chance alone the mean of n (n - 1) is the square of what is expected.
+        observed += square(nr).saturating_sub(nr) * u128::from(pages);
+        expected += square((mean << 32) / one) * u128::from(pages);
+    }
+    match observed.saturating_sub(expected) >> 16 {
+        0 => NEVER,
+        more => ((expected << 16) / more).clamp(LEAST, NEVER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::heat::Scales;
+    use super::*;
+    use crate::policy::span::Span;
+    use crate::splitmix::SplitMix;
+
+    const SCALES: Scales =
+        Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
+
+    // The module's example.
+    #[test]
+    fn an_observation_says_less_than_it_stands_for() {
+        let shape = (3 << 32) / 100;
+        let after = |nr: u128| heat(41 << FINE, nr << 32, shape, 2000 << FINE) >> FINE;
+        assert_eq!([after(0), after(1), after(5)], [24, 836, 4083]);
+    }
+
+    /// Samples of one process of so many pages, as the engine counts them once pages are told apart.
+    fn sampled(pages: u64, samples: &[u64]) -> (HeatMap, Pairs, Picos) {
+        let (mut map, mut pairs) = (HeatMap::default(), Pairs::default());
+        let now = Picos::from_secs(1);
+        map.paint(Span { start: 0, end: pages }, Picos::ZERO, |_| ());
+        for &vpn in samples {
+            pairs.hit(vpn, now, SCALES.long);
+            let cell = map.at_page(vpn, 1, now).unwrap();
+            (cell.sum, cell.nr) = (cell.sum + 10_007_000, cell.nr + 1);
+        }
+        map.fold_samples(Picos::ZERO, Picos::ZERO, now, &SCALES);
+        (map, pairs, now)
+    }
+
+    // specs/engine.md#apart: one page in 64 takes half of all, the others are alike.
+    #[test]
+    fn a_page_beside_a_hot_one_is_no_hotter_for_it() {
+        let mut chance = SplitMix::new(5);
+        let pages = 1 << 14;
+        let samples = (0..2000).map(|_| match chance.below(2) {
+            0 => chance.below(pages) | 63,
+            _ => chance.below(pages),
+        });
+        let samples: Vec<u64> = samples.collect();
+        let (map, pairs, now) = sampled(pages, &samples);
+        let shape = pairs.shape().expect("pages differ");
+        let heats = Estimate::default().heats(&map, Some((&pairs, shape)), now, &SCALES).to_vec();
+        let of = |nr: u32| {
+            let hit = |s: Span| samples.iter().filter(|v| s.start <= **v && **v < s.end).count();
+            map.iter().zip(&heats).filter(move |((s, _), _)| hit(*s) as u32 == nr).map(|(_, h)| *h)
+        };
+        // Chunks are used alike, so what was never sampled is alike everywhere.
+        let (least, most) = (of(0).min().unwrap(), of(0).max().unwrap());
+        assert!(most - least <= most / 100, "{least} to {most}");
+        let (once, often) = (of(1).max().unwrap(), of(4).min().unwrap());
+        assert!(once > 4 * most && often > 2 * once, "{most}, {once}, {often}");
+        // The sum over all is what was told: half of it in the short average, an eleventh in the long one.
+        let all: u64 = map.iter().zip(&heats).map(|((s, _), h)| s.pages().0 * h).sum();
+        let raw: u64 = map.iter().map(|(s, c)| s.pages().0 * SCALES.heat(c, now)).sum();
+        assert!(all.abs_diff(raw) < raw / 100, "{all} of {raw}");
+    }
+
+    // specs/engine.md#apart: the lower half is used three times as much as the upper, by few pages of each.
+    #[test]
+    fn chunks_that_are_used_more_have_warmer_pages() {
+        let mut chance = SplitMix::new(6);
+        let pages = 1 << 15;
+        let half = |c: &mut SplitMix| if c.below(4) == 0 { pages / 2 } else { 0 };
+        let page = |c: &mut SplitMix| {
+            let page = half(c) + c.below(pages / 2);
+            if c.below(3) > 0 { page | 31 } else { page }
+        };
+        let samples: Vec<u64> = (0..6000).map(|_| page(&mut chance)).collect();
+        let (map, pairs, now) = sampled(pages, &samples);
+        let shape = pairs.shape().expect("pages differ");
+        let heats = Estimate::default().heats(&map, Some((&pairs, shape)), now, &SCALES).to_vec();
+        let rest = |from: u64| {
+            let cells = map
+                .iter()
+                .zip(&heats)
+                .filter(|((s, c), _)| s.start >= from && s.end <= from + pages / 2 && c.short == 0);
+            let (sum, nr) = cells.fold((0, 0), |(s, n), (_, h)| (s + h, n + 1));
+            sum / nr
+        };
+        // By less than three times: their few hot pages were all hit, here and there.
+        assert!(rest(0) > rest(pages / 2) * 6 / 5, "{} and {}", rest(0), rest(pages / 2));
+    }
+
+    // specs/engine.md#apart: nothing told, everything as large as can be, and all of it beyond reach.
+    #[test]
+    fn odd_maps_have_some_heat() {
+        let mut pairs = Pairs::default();
+        for i in 0..4000 {
+            pairs.hit(i % 4 * 997, Picos::ZERO, SCALES.long);
+        }
+        let shape = pairs.shape().expect("four pages of so many");
+        let mut estimate = Estimate::default();
+        let now = Picos::from_secs(1);
+        let mut map = HeatMap::default();
+        assert!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).is_empty());
+        map.paint(Span { start: 0, end: u64::MAX }, Picos::ZERO, |_| ());
+        assert_eq!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES), [0]);
+        for vpn in [0, 997, u64::MAX - 1] {
+            let cell = map.at_page(vpn, 1, now).unwrap();
+            (cell.sum, cell.nr) = (u64::MAX, 1);
+        }
+        map.fold_samples(Picos::ZERO, Picos::ZERO, now, &SCALES);
+        let nr = map.len();
+        assert_eq!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).len(), nr);
+    }
+}
