@@ -13,6 +13,7 @@
 //! Counters are declared in `homenode_sim::vmstat`, merging's in `homenode_core::ksm::files`.
 //! Source: docs/decisions/0013-figures.md.
 
+mod defaults;
 mod groups;
 mod merging;
 mod policy;
@@ -34,6 +35,7 @@ use homenode_sim::{
     CpuFigures, GroupFigures, IdleFigures, MergeFigures, ProcessFigures, Track, Vcpu,
 };
 
+pub(crate) use defaults::defaults;
 pub(crate) use groups::json_of as groups_json;
 pub(crate) use merging::json as merging_json;
 

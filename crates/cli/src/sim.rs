@@ -465,6 +465,7 @@ fn report(
         seeds: runs.iter().map(|r| r.seed).collect(),
         ..Caption::default()
     };
+    caption.notes.extend(figures::defaults(machine));
     if let Some(told) = small::stands_for(machine, setup.scale) {
         caption.scales = small::scales(setup.scale);
         caption.notes.push(told);

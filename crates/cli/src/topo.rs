@@ -83,6 +83,7 @@ pub(crate) fn this_machine(root: &Path) -> Result<Hardware> {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     })
 }

@@ -157,7 +157,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, stands_for, kernel, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
+        homenode: MACHINES/small.toml:4:1: defaults: unknown key; allowed are name, about, machine, stands_for, kernel, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
     "#]]);
 }
 
@@ -168,19 +168,19 @@ fn machines_and_scenarios_that_are_wrong() {
     f.write("distance.toml", &small.replace("[10],", "[11],"));
     f.check("topo --machine distance.toml", expect![[r#"
         exit 2
-        homenode: distance.toml:5:6: distances[0][0]: distance 11 from node 0 to node 0: the distance of a node to itself is 10
+        homenode: distance.toml:6:6: distances[0][0]: distance 11 from node 0 to node 0: the distance of a node to itself is 10
     "#]]);
     f.write("negative.toml", &small.replacen("value = 90,", "value = -90,", 1));
     f.check("replay toy.parquet --machine negative.toml", expect![[r#"
         exit 2
-        homenode: negative.toml:46:26: link[0].read_latency.value: -90 is negative; allowed are 0.001 to 1000000 ns
+        homenode: negative.toml:47:26: link[0].read_latency.value: -90 is negative; allowed are 0.001 to 1000000 ns
     "#]]);
     f.write("key.toml", &small.replacen("medium =", "mediun =", 1));
     f.check(
         "replay toy.parquet --machine key.toml",
         expect![[r#"
         exit 2
-        homenode: key.toml:10:1: node[0].mediun: unknown key; did you mean "medium"?
+        homenode: key.toml:11:1: node[0].mediun: unknown key; did you mean "medium"?
     "#]],
     );
     let zipf = fs::read_to_string(repository("scenarios") + "/zipf.toml").expect("a scenario");

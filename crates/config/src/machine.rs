@@ -43,6 +43,7 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         "idle_state",
         "curve",
         "loaded",
+        "defaults",
         "cost",
     ])?;
     let name = top.get("name")?.text()?.to_owned();
@@ -75,6 +76,7 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         Some(list) => list.list()?.iter().map(loaded).collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
+    let defaults = top.opt("defaults").map(|why| sentence(&why)).transpose()?;
     let mut costs = Costs::default();
     if let Some(table) = top.opt("cost") {
         let names: Vec<&str> = Cost::ALL.iter().map(|c| c.name()).collect();
@@ -96,6 +98,7 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         idle_states,
         curves,
         loaded,
+        defaults,
         costs,
     };
     machine.check().map_err(|e| {
@@ -103,6 +106,17 @@ fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
         doc.error_at(&path, e.to_string())
     })?;
     Ok(machine)
+}
+
+/// Why what the file leaves out is homenode's on purpose.
+fn sentence(c: &Cur<'_>) -> Result<String, ConfigError> {
+    let text = c.text()?.trim();
+    if text.is_empty() {
+        return Err(
+            c.error("empty; say why costs that the file leaves out are as homenode assumes them")
+        );
+    }
+    Ok(text.to_owned())
 }
 
 /// Where in the file an impossible machine's offender stands.

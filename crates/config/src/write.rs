@@ -46,6 +46,9 @@ fn push(out: &mut String, m: &Hardware) -> std::fmt::Result {
     out.push_str(HEAD);
     writeln!(out, "name = {}", text(&m.name))?;
     writeln!(out, "about = {}", text(&m.about))?;
+    if let Some(why) = &m.defaults {
+        writeln!(out, "defaults = {}", text(why))?;
+    }
     let ids: Vec<String> = m.nodes.iter().map(|n| n.id.to_string()).collect();
     writeln!(out, "\n# The kernel's table: a row from each node to nodes {}.", ids.join(", "))?;
     writeln!(out, "distances = [")?;

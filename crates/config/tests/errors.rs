@@ -310,6 +310,24 @@ fn loaded_latencies_that_cannot_be() {
 }
 
 #[test]
+fn a_machine_that_does_not_say_why_it_leaves_costs_out() {
+    let name = "name = \"box\"";
+    let with = |text: &str| format!("{name}\n{text}");
+    machines(
+        &[
+            &[(name, &with("defaults = \" \""))],
+            &[(name, &with("defaults = true"))],
+            &[(name, &with("default = \"a test\""))],
+        ],
+        expect![[r#"
+            box.toml:2:12: defaults: empty; say why costs that the file leaves out are as homenode assumes them
+            box.toml:2:12: defaults: expected a text in quotes, found true or false
+            box.toml:2:1: default: unknown key; did you mean "defaults"?
+        "#]],
+    );
+}
+
+#[test]
 fn curves_that_cannot_be() {
     let good = "{ size = \"1 MiB\", low = 3.9, time = 4, high = 4.2 },\n";
     let told = curves(&[
@@ -375,7 +393,7 @@ fn keys_and_syntax() {
         expect![[r#"
             box.toml:10:1: node[0].meduim: unknown key; did you mean "medium"?
             box.toml:76:1: cost.minor_faults: unknown key; did you mean "minor_fault"?
-            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, curve, loaded, cost
+            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, curve, loaded, defaults, cost
             box.toml:1:1: the key "name" is missing
             box.toml:2:1: not TOML: duplicate key `name` in document root
             box.toml:1:12: not TOML: invalid basic string

@@ -98,79 +98,83 @@ fn machine() -> impl Strategy<Value = Hardware> {
             let curves = proptest::collection::vec((curve, ".*[a-z]"), 0..=3);
             let loaded = proptest::collection::vec((1u32..40, 0u32..4000), 2..20);
             let loaded = proptest::collection::vec((loaded, ".*[a-z]", any::<bool>()), 0..=4);
-            let all = (links, costs, caches, states, curves, loaded);
-            all.prop_map(move |(links, costs, caches, mut states, curves, loaded)| Hardware {
-                name: name.clone(),
-                about: "about".into(),
-                nodes: nodes.clone(),
-                cpus: cpus.clone(),
-                caches: caches
-                    .into_iter()
-                    .enumerate()
-                    .map(|(i, (size, ways, line, shared_by, latency))| Cache {
-                        level: i as u8 + 1,
-                        size: Bytes(size),
-                        ways,
-                        line: 1 << line,
-                        shared_by,
-                        latency,
-                    })
-                    .collect(),
-                distances: distances.clone(),
-                links,
-                idle_states: {
-                    states.sort_by_key(|s| s.1.value);
-                    let state = |(i, (exit_latency, target_residency, wake_latency, store))| {
-                        let polls = i == 0 && store;
-                        IdleCosts {
-                            name: format!("C{i}"),
-                            polls,
-                            woken_by: if store { WokenBy::Store } else { WokenBy::Interrupt },
-                            exit_latency,
-                            target_residency,
-                            wake_latency,
-                        }
-                    };
-                    states.into_iter().enumerate().map(state).collect()
-                },
-                curves: curves
-                    .into_iter()
-                    .zip(Walk::ALL)
-                    .map(|((steps, method), walk)| {
-                        let mut p = Point { size: Bytes(64), low: 1, time: 1001, high: 2001 };
-                        let point = |(size, low, time, high): (u64, u64, u64, u64)| {
-                            p.size.0 += size;
-                            // Each within its own thousand, so that none overtakes another.
-                            p.low = p.low.max(1 + low);
-                            p.time = p.time.max(1001 + time);
-                            p.high = p.high.max(2001 + high);
-                            p
-                        };
-                        Curve { walk, method, points: steps.into_iter().map(point).collect() }
-                    })
-                    .collect(),
-                loaded: loaded
-                    .into_iter()
-                    .zip(Path::ALL)
-                    .map(|((steps, method, duplex), path)| {
-                        let mut p = loaded::Point { share: 0, times: 1000 };
-                        let point = |(share, times): (u32, u32)| {
-                            p.share += share;
-                            p.times += times;
-                            p
-                        };
-                        let points = steps.into_iter().map(point).collect();
-                        Loaded { path, duplex, method, origin: Origin::Measured, points }
-                    })
-                    .collect(),
-                costs: Costs(
-                    Cost::ALL
-                        .iter()
-                        .copied()
-                        .zip(costs)
-                        .filter_map(|(k, c)| Some((k, c?)))
+            let why = proptest::option::of("[a-z]( ?.*[a-z])?");
+            let all = (links, costs, caches, states, curves, loaded, why);
+            all.prop_map(move |(links, costs, caches, mut states, curves, loaded, defaults)| {
+                Hardware {
+                    name: name.clone(),
+                    about: "about".into(),
+                    nodes: nodes.clone(),
+                    cpus: cpus.clone(),
+                    caches: caches
+                        .into_iter()
+                        .enumerate()
+                        .map(|(i, (size, ways, line, shared_by, latency))| Cache {
+                            level: i as u8 + 1,
+                            size: Bytes(size),
+                            ways,
+                            line: 1 << line,
+                            shared_by,
+                            latency,
+                        })
                         .collect(),
-                ),
+                    distances: distances.clone(),
+                    links,
+                    idle_states: {
+                        states.sort_by_key(|s| s.1.value);
+                        let state = |(i, (exit_latency, target_residency, wake_latency, store))| {
+                            let polls = i == 0 && store;
+                            IdleCosts {
+                                name: format!("C{i}"),
+                                polls,
+                                woken_by: if store { WokenBy::Store } else { WokenBy::Interrupt },
+                                exit_latency,
+                                target_residency,
+                                wake_latency,
+                            }
+                        };
+                        states.into_iter().enumerate().map(state).collect()
+                    },
+                    curves: curves
+                        .into_iter()
+                        .zip(Walk::ALL)
+                        .map(|((steps, method), walk)| {
+                            let mut p = Point { size: Bytes(64), low: 1, time: 1001, high: 2001 };
+                            let point = |(size, low, time, high): (u64, u64, u64, u64)| {
+                                p.size.0 += size;
+                                // Each within its own thousand, so that none overtakes another.
+                                p.low = p.low.max(1 + low);
+                                p.time = p.time.max(1001 + time);
+                                p.high = p.high.max(2001 + high);
+                                p
+                            };
+                            Curve { walk, method, points: steps.into_iter().map(point).collect() }
+                        })
+                        .collect(),
+                    loaded: loaded
+                        .into_iter()
+                        .zip(Path::ALL)
+                        .map(|((steps, method, duplex), path)| {
+                            let mut p = loaded::Point { share: 0, times: 1000 };
+                            let point = |(share, times): (u32, u32)| {
+                                p.share += share;
+                                p.times += times;
+                                p
+                            };
+                            let points = steps.into_iter().map(point).collect();
+                            Loaded { path, duplex, method, origin: Origin::Measured, points }
+                        })
+                        .collect(),
+                    defaults,
+                    costs: Costs(
+                        Cost::ALL
+                            .iter()
+                            .copied()
+                            .zip(costs)
+                            .filter_map(|(k, c)| Some((k, c?)))
+                            .collect(),
+                    ),
+                }
             })
         })
 }

@@ -14,7 +14,7 @@ use homenode_core::scenario::{
 };
 use homenode_core::sched::idle::{IdleState, Table};
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Hardware, IdleCosts, Medium};
+use homenode_core::topology::{Hardware, IdleCosts, LeftOut, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use std::path::{Path, PathBuf};
 
@@ -43,6 +43,17 @@ fn machines_are_read_and_come_back_from_their_own_text() {
         let m = read_machine(&path).unwrap_or_else(|e| panic!("{e}"));
         let again = parse_machine("again", &write_machine(&m)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(m, again, "{}", path.display());
+    }
+}
+
+/// Of a machine of the repository nobody has to be told below each table.
+#[test]
+fn machines_say_why_costs_are_left_out_or_leave_none_out() {
+    for path in files("machines") {
+        let m = read_machine(&path).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(m.left_out(), LeftOut::default(), "{}", path.display());
+        let silent = Hardware { defaults: None, ..m };
+        assert_ne!(silent.left_out(), LeftOut::default(), "{}", path.display());
     }
 }
 

@@ -106,6 +106,7 @@ fn hardware(pages: u64) -> Hardware {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }

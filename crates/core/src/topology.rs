@@ -276,8 +276,20 @@ pub struct Hardware {
     pub curves: Vec<Curve>,
     /// How latencies grow with load, one for each path at most. What has none grows as published.
     pub loaded: Vec<Loaded>,
+    /// Why costs and loaded latencies that the file leaves out are homenode's on purpose, one sentence.
+    /// `None`: the file says nothing of them, and captions say so.
+    pub defaults: Option<String>,
     /// Everything that belongs to no pair.
     pub costs: Costs,
+}
+
+/// What a machine's file leaves out, so that homenode's defaults count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Costs, in the order of their table.
+    pub costs: Vec<Cost>,
+    /// Paths whose latencies grow as published of their kind.
+    pub loaded: Vec<Path>,
 }
 
 /// A list of a machine, for pointing into it.
@@ -390,6 +402,24 @@ impl Hardware {
     pub fn loaded(&self, path: Path) -> Loaded {
         let own = self.loaded.iter().find(|l| l.path == path);
         own.cloned().unwrap_or_else(|| Loaded::published(path))
+    }
+    /// Costs and loaded latencies that nobody has given for this machine, so that homenode's count: those
+    /// that its file leaves out, of paths that it has. None where the file says that this is meant.
+    pub fn left_out(&self) -> LeftOut {
+        if self.defaults.is_some() {
+            return LeftOut::default();
+        }
+        let costs = Cost::ALL.iter().copied().filter(|cost| !self.costs.0.contains_key(cost));
+        let media = self.nodes.iter().filter(|n| !n.zones.is_empty()).map(|n| n.medium.path());
+        let mut paths: Vec<Path> = media.collect();
+        let sockets: BTreeSet<NodeId> = self.cpus.iter().map(|c| c.node).collect();
+        if sockets.len() > 1 {
+            paths.push(Path::Socket);
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        paths.retain(|path| self.loaded.iter().all(|l| l.path != *path));
+        LeftOut { costs: costs.collect(), loaded: paths }
     }
     /// CPUs of a node, in rising order.
     pub fn cpus_of(&self, node: NodeId) -> impl Iterator<Item = CpuId> + '_ {

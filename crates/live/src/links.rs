@@ -165,6 +165,7 @@ mod tests {
             idle_states: Vec::new(),
             curves: Vec::new(),
             loaded: Vec::new(),
+            defaults: None,
             costs: Default::default(),
         }
     }

@@ -51,6 +51,7 @@ impl Told {
             idle_states: Vec::new(),
             curves: Vec::new(),
             loaded: Vec::new(),
+            defaults: None,
             costs: Default::default(),
         };
         Self { caps: Some(caps), topology: Some(topology), ..Self::default() }

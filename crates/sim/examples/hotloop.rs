@@ -63,6 +63,7 @@ fn machine(cpus: u32, fast: u64, slow: u64) -> Hardware {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }

@@ -111,6 +111,7 @@ fn machine(cpus: u32) -> Hardware {
             .to_vec(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }

@@ -19,7 +19,7 @@
 //! # let machine = Hardware { name: "m".into(), about: "m".into(), caches: vec![],
 //! #     nodes: vec![Node { id: NodeId(0), medium: Medium::Dram, zones }],
 //! #     cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0, capacity: 1024, mhz: None }],
-//! #     distances: vec![vec![10]], idle_states: vec![], curves: vec![], loaded: vec![], costs: Default::default(),
+//! #     distances: vec![vec![10]], idle_states: vec![], curves: vec![], loaded: vec![], defaults: None, costs: Default::default(),
 //! #     links: vec![Link { from: NodeId(0), to: NodeId(0), read_latency: c(90_000),
 //! #         write_latency: c(90_000), read_bandwidth: c(10_000), write_bandwidth: c(10_000) }] };
 //! use homenode_core::{knobs::Errno, scenario::Rights};

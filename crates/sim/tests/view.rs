@@ -53,6 +53,7 @@ fn topology() -> Topology {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }

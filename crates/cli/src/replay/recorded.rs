@@ -151,6 +151,7 @@ impl Recorded {
             .zip(&all)
             .map(|(c, set)| (c.title(), c.version.unwrap_or(version), &set[..]));
         let known = self.calibrated.warnings.iter().chain(&self.target.warnings).cloned();
+        let notes = figures::defaults(machine).into_iter().chain(notes).collect();
         let caption = Caption {
             wrong: self.loaded.wrong(),
             machine: format!("{}: {}", machine.name, machine.about),

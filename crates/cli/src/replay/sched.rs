@@ -322,6 +322,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     notes.extend(compared.notes);
     let mut warned = warnings(&recorded.header);
     warned.extend(odd(&recorded));
+    notes.extend(crate::figures::defaults(asked));
     if last.opened > 0 {
         warned.push(format!(
             "{} a task went on without what it waited for, since nobody could go on: events are missing",

@@ -115,6 +115,7 @@ fn topology() -> topology::Hardware {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Default::default(),
     }
 }

@@ -50,6 +50,7 @@ pub(super) fn machine(topology: &Topology, samples: &Samples) -> Hardware {
         .filter_map(|(walk, sizes)| curves::curve(walk, sizes))
         .collect(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs(costs),
     }
 }

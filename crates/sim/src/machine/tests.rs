@@ -48,6 +48,7 @@ fn topology(fast: u64, slow: u64, cpus: u32) -> Topology {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }

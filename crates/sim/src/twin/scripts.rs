@@ -85,6 +85,7 @@ fn machine(shape: &Shape) -> Hardware {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }
