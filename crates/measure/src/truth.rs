@@ -155,14 +155,19 @@ fn update(region: &Region, bytes: usize, random: &mut SplitMix, slot: Duration) 
             unsafe { *start.add(i) ^= 1 };
         }
     }
-    cpus::average(slot, UPDATES, || {
+    cpus::average(slot, UPDATES, move || {
+        // In a register, whatever a compiler thinks of pointers: an update that waited for the last one's
+        // generator to come back from memory would be another kernel.
+        let mut own = x;
         for _ in 0..UPDATES {
             // Knuth's MMIX generator; its upper half is used.
-            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let i = (((x >> 32) * words) >> 32) as usize;
+            own =
+                own.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let i = (((own >> 32) * words) >> 32) as usize;
             // SAFETY: `i` is below `words`, as above.
-            unsafe { *start.add(i) ^= x };
+            unsafe { *start.add(i) ^= own };
         }
+        x = own;
     })
 }
 

@@ -105,19 +105,15 @@ fn run(part: Part, flow: Flow, slot: Duration) -> f64 {
     bytes as f64 * 1e3 / (cpus::own_time() - began).as_nanos().max(1) as f64
 }
 
-/// Loads a chunk; eight sums, so that no addition waits for another.
+/// Loads a chunk.
 #[inline(never)]
 fn read(chunk: *const u8) {
     // SAFETY: `run` hands out whole chunks of mapped memory that nobody writes
     // meanwhile, aligned to CHUNK.
     let words = unsafe { std::slice::from_raw_parts(chunk.cast::<u64>(), CHUNK / 8) };
-    let mut sums = [0u64; 8];
-    for eight in words.chunks_exact(8) {
-        for (s, w) in sums.iter_mut().zip(eight) {
-            *s = s.wrapping_add(*w);
-        }
-    }
-    black_box(sums);
+    // The plainest sum, which compilers make vectors of in any profile: eight sums in an array took 0.9 ns a
+    // line where they did, and 3.9 where they did not.
+    black_box(words.iter().fold(0u64, |sum, w| sum.wrapping_add(*w)));
 }
 
 /// Stores a chunk.
