@@ -61,6 +61,7 @@ mod schedule;
 mod screen;
 mod seen;
 mod small;
+mod spread;
 mod tiers;
 mod watched;
 mod whom;

@@ -1,5 +1,6 @@
 //! `homenode replay`: a recorded program on another machine.
 
+pub(crate) mod interval;
 pub(crate) mod load;
 pub(crate) mod play;
 pub(crate) mod recorded;
@@ -18,6 +19,7 @@ use homenode_core::units::{CpuId, Picos, count};
 use homenode_report::{Report, Snapshot};
 use homenode_sim::Stretch;
 use homenode_sim::replay::Rounds;
+use interval::Intervals;
 use load::Loaded;
 use play::{Mlp, Played};
 use recorded::Recorded;
@@ -230,6 +232,7 @@ struct End {
 impl End {
     fn json(&self) -> Result<Value> {
         let Self { mlp, recorded, columns, played, report } = self;
+        let intervals = Intervals::new(recorded, played);
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(recorded.loaded.header.command.first());
         all["mlp"] = json!(mlp.to_string());
@@ -238,9 +241,16 @@ impl End {
         all["runs"] = columns
             .iter()
             .zip(played)
-            .map(|(c, p)| {
+            .enumerate()
+            .map(|(i, (c, p))| {
                 let ends: Vec<f64> = p.rounds().iter().map(|&e| e as f64 / 1e12).collect();
-                json!({"column": c.title(), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
+                let own = intervals.as_ref().and_then(|all| all.columns.get(i));
+                json!({
+                    "column": c.title(),
+                    "hash": format!("{:016x}", p.hash),
+                    "round_ends_s": ends,
+                    "interval_80": own.map(interval::Interval::json),
+                })
             })
             .collect();
         Ok(all)
@@ -354,6 +364,10 @@ fn report(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
+    if let Some(intervals) = Intervals::new(recorded, played) {
+        let names: Vec<String> = columns.iter().map(Contender::title).collect();
+        notes.push(intervals.note(&names));
+    }
     notes.extend(mlp.note());
     if !recorded.cpus.is_empty() {
         let cpus: Vec<u32> = recorded.cpus.iter().map(|c| c.0).collect();

@@ -992,6 +992,51 @@ fn recordings_without_a_usable_native_time_say_so() {
     assert!(said.contains("more than the native 0.000 s"), "{said}");
 }
 
+/// A machine that was measured has spreads; what they make of a time is told beside it.
+#[test]
+fn a_replay_has_intervals_where_the_machine_was_measured() {
+    let f = Here::new();
+    recording(&f.0.join("toy.parquet"), |h| {
+        h.native.as_mut().expect("it has one").spread_ns = 4_000_000;
+    });
+    let small =
+        std::fs::read_to_string(repository("machines") + "/small.toml").expect("it is shipped");
+    let line =
+        "replay toy.parquet --machine m.toml --add-node cxl:half --columns off,mode2 --for 1ms";
+    let interval = |json: &serde_json::Value, run: usize, of: &str| -> [f64; 2] {
+        let ends = &json["runs"][run]["interval_80"][of];
+        [0, 1].map(|i| ends[i].as_f64().unwrap_or_else(|| panic!("{of}: {json}")))
+    };
+    let spread =
+        small.replace("value = 90, unit = \"ns\"", "value = 90, spread = 3, unit = \"ns\"");
+    let window = "reorder_window = { value = 300, unit = \"count\", method = \"a test\", source = \"measured\" }";
+    let silent: Vec<&str> = spread.lines().filter(|l| !l.starts_with("defaults")).collect();
+    f.write("m.toml", &format!("{}\n{window}\n", silent.join("\n")));
+    let json = f.json(&format!("{line} --json"));
+    let time = |run: usize| {
+        let ends = json["runs"][run]["round_ends_s"].as_array().expect("rounds");
+        ends.last().and_then(serde_json::Value::as_f64).expect("a time") / ends.len() as f64
+    };
+    for run in [0, 1] {
+        let [low, high] = interval(&json, run, "round_s");
+        assert!(low < time(run) && time(run) < high, "{json}");
+        let [low, high] = interval(&json, run, "processor_s");
+        // 400 ms of native time are ±7.6 ms: that much at least, and no multiple of it.
+        assert!((1.01..1.2).contains(&(high / low)), "{json}");
+    }
+    assert_eq!(interval(&json, 0, "gain_percent"), [0.0, 0.0]);
+    let notes = json["caption"]["notes"].to_string();
+    assert!(notes.contains("80 % interval of a round's time"), "{notes}");
+    assert!(notes.contains("latencies, the native time, each alone"), "{notes}");
+    assert!(notes.contains("defaults, not this machine's: 85 costs"), "{notes}");
+    // As it is shipped it has none, and says why costs are left out.
+    f.write("m.toml", &small);
+    let json = f.json(&format!("{line} --json"));
+    assert!(json["runs"][0]["interval_80"].is_null(), "{json}");
+    let notes = json["caption"]["notes"].to_string();
+    assert!(!notes.contains("80 % interval") && !notes.contains("defaults, not"), "{notes}");
+}
+
 /// Bytes are flipped all over a recording, and it is cut short everywhere.
 #[test]
 fn a_damaged_recording_is_an_error_and_never_a_panic() {

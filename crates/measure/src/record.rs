@@ -189,6 +189,11 @@ pub fn natively(command: &[OsString]) -> Result<Native, RecordError> {
     native::once(&mut command)
 }
 
+/// How far runs lie apart in CPU time, as [`Native::spread_ns`] has it.
+pub fn spread_ns(runs: &[Native]) -> u64 {
+    native::spread_ns(runs)
+}
+
 /// The machine's caches as the model takes them: L1, L2 (size 0 where there is
 /// none), last level.
 fn model(machine: &Hardware) -> Result<[CacheModel; 3], RecordError> {

@@ -81,7 +81,7 @@ pub use figures::{IdleFigures, MergeFigures, Stretch};
 pub use groups::{GroupFigures, Vcpu};
 pub use kernel::HomingFigures;
 pub use memory::MemoryError;
-pub use overlap::Overlap;
+pub use overlap::{MissTime, Overlap};
 pub use sched::{TaskFigures, Track};
 pub use score::{PageCourse, Score, Slice, Used};
 pub use simulation::{PhaseFigures, ProcessFigures, Simulation};

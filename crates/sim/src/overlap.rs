@@ -22,6 +22,7 @@
 
 use crate::hot::{CostTable, KINDS};
 use crate::load::Load;
+use crate::page::ZONES_MAX;
 use homenode_core::costs::Cost;
 use homenode_core::topology::Hardware;
 
@@ -57,15 +58,27 @@ impl Overlap {
     pub const fn chain() -> Self {
         Self { window: 0, random: [1000; 2], stream: [1000; 2] }
     }
-    /// Picoseconds that `misses` of one kind take in a row of `insns` instructions.
-    pub(crate) fn time(&self, misses: u64, all: u64, insns: u64, now: u64, floor: u64) -> u64 {
+    /// Picoseconds that `misses` of one kind take in a row of `insns` instructions, and what decides that.
+    pub(crate) fn time(
+        &self,
+        misses: u64,
+        all: u64,
+        insns: u64,
+        now: u64,
+        floor: u64,
+    ) -> (u64, Decides) {
         if self.window == 0 {
-            return misses * now;
+            return (misses * now, Decides::Latency);
         }
         // now · min(1, insns / all / window), for all misses of the row alike.
-        let wait = u128::from(now) * u128::from(insns.min(all * self.window))
-            / u128::from(all * self.window);
-        misses * floor.max(wait as u64)
+        let most = all * self.window;
+        let wait = (u128::from(now) * u128::from(insns.min(most)) / u128::from(most)) as u64;
+        let decides = match (floor >= wait, insns < most) {
+            (true, _) => Decides::Lines,
+            (false, true) => Decides::Window,
+            (false, false) => Decides::Latency,
+        };
+        (misses * floor.max(wait), decides)
     }
     /// How much of `compute` picoseconds goes on behind misses; `attos` is the time of
     /// an instruction.
@@ -75,6 +88,95 @@ impl Overlap {
         }
         let most = u128::from(self.window) * u128::from(attos) / 1_000_000;
         u64::try_from(most).map_or(compute, |m| compute.min(m))
+    }
+}
+
+/// What a miss's time is proportional to beside the latency, or inversely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decides {
+    /// Inversely to the lines under way.
+    Lines,
+    /// Inversely to the window.
+    Window,
+    /// Neither: the whole latency.
+    Latency,
+}
+
+/// What misses took that no computing hid, by what that hangs on, in picoseconds: each figure is how much
+/// longer everything takes if that constant makes its misses twice as long, for changes that are small.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissTime {
+    /// By the latency that CPUs of a node, by place, see in the memory of another: `links[from][to]`.
+    pub links: Vec<Vec<u64>>,
+    /// By the lines in no order that are under way, of loads and of stores: [`Overlap::random`].
+    pub random: [u64; 2],
+    /// Likewise where they follow one another: [`Overlap::stream`].
+    pub stream: [u64; 2],
+    /// By the window; computing that it hides is in it too.
+    pub window: u64,
+    /// By what an instruction takes, misses apart: computing that misses hide, which is to be taken off all
+    /// computing.
+    pub hidden: u64,
+}
+
+/// The same of a task since its last look, by zone of the memory.
+#[derive(Clone, Default)]
+pub(crate) struct Missed {
+    pub(crate) zones: [u64; ZONES_MAX],
+    random: [u64; 2],
+    stream: [u64; 2],
+    window: u64,
+    hidden: u64,
+}
+
+impl Missed {
+    /// Adds the misses of a row: what its loads and its stores took, each with what decided it.
+    ///
+    /// * `hidden` – computing that went on behind them, and whether the window is what bounds it.
+    #[inline]
+    pub(crate) fn row(
+        &mut self,
+        zone: usize,
+        took: [(u64, Decides); 2],
+        stream: bool,
+        (hidden, bounded): (u64, bool),
+    ) {
+        // What computing hides as a whole changes nothing.
+        if took[0].0 + took[1].0 <= hidden {
+            return;
+        }
+        self.zones[zone] += took[0].0 + took[1].0;
+        self.hidden += hidden;
+        if bounded {
+            self.window += hidden;
+        }
+        let lines = if stream { &mut self.stream } else { &mut self.random };
+        for (lines, (time, decides)) in lines.iter_mut().zip(took) {
+            match decides {
+                Decides::Lines => *lines += time,
+                Decides::Window => self.window += time,
+                Decides::Latency => {}
+            }
+        }
+    }
+}
+
+impl MissTime {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { links: vec![vec![0; nodes]; nodes], ..Self::default() }
+    }
+    /// Takes over what a task on a CPU of `from` missed; `node_of` says whose a zone is.
+    pub(crate) fn add(&mut self, from: usize, missed: &Missed, node_of: impl Fn(usize) -> usize) {
+        for (zone, &time) in missed.zones.iter().enumerate().filter(|z| *z.1 > 0) {
+            self.links[from][node_of(zone)] += time;
+        }
+        let Missed { zones: _, random, stream, window, hidden } = missed;
+        for i in 0..2 {
+            self.random[i] += random[i];
+            self.stream[i] += stream[i];
+        }
+        self.window += window;
+        self.hidden += hidden;
     }
 }
 
@@ -114,16 +216,31 @@ mod tests {
 
     #[test]
     fn the_worked_example() {
-        assert_eq!(O.time(1, 1, 25, 100_000, 5_000), 10_000);
+        assert_eq!(O.time(1, 1, 25, 100_000, 5_000), (10_000, Decides::Window));
         assert_eq!(O.hidden(5_000, 200_000_000, false), 5_000);
         // So near to one another that the lines under way are the limit.
-        assert_eq!(O.time(1, 1, 5, 100_000, 5_000), 5_000);
+        assert_eq!(O.time(1, 1, 5, 100_000, 5_000), (5_000, Decides::Lines));
         // Further apart than the window: a whole latency, less what the window holds.
-        assert_eq!(O.time(1, 1, 5_000, 100_000, 5_000), 100_000);
+        assert_eq!(O.time(1, 1, 5_000, 100_000, 5_000), (100_000, Decides::Latency));
         assert_eq!(O.hidden(1_000_000, 200_000_000, false), 50_000);
         assert_eq!(O.hidden(1_000_000, 200_000_000, true), 1_000_000);
-        assert_eq!(Overlap::chain().time(3, 4, 5, 100_000, 1), 300_000);
+        assert_eq!(Overlap::chain().time(3, 4, 5, 100_000, 1), (300_000, Decides::Latency));
         assert_eq!(Overlap::chain().hidden(1_000_000, 200_000_000, true), 0);
+    }
+
+    #[test]
+    fn what_misses_hang_on_is_told_apart_and_hidden_ones_count_nowhere() {
+        let mut m = Missed::default();
+        let (lines, window) = ((3_000, Decides::Lines), (500, Decides::Window));
+        m.row(1, [lines, window], false, (1_000, true));
+        m.row(0, [lines, (0, Decides::Latency)], true, (3_000, false));
+        m.row(0, [lines, (0, Decides::Latency)], true, (0, false));
+        let mut all = MissTime::new(2);
+        all.add(1, &m, |zone| 1 - zone);
+        all.add(1, &m, |zone| 1 - zone);
+        assert_eq!(all.links, [[0, 0], [7_000, 6_000]]);
+        assert_eq!((all.random, all.stream), ([6_000, 0], [6_000, 0]));
+        assert_eq!((all.window, all.hidden), (2 * 1_500, 2 * 1_000));
     }
 
     #[test]

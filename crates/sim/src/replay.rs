@@ -34,7 +34,7 @@ use crate::hot::{KINDS, OP_WRITE, is_event};
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
 use crate::memory::MemoryError;
-use crate::overlap::{Floor, Overlap};
+use crate::overlap::{Decides, Floor, Missed, Overlap};
 use crate::page::{Word, YOUNG};
 use crate::program::{Ahead, Program};
 pub use crate::simulation::Waited;
@@ -510,12 +510,13 @@ pub struct Charge {
     pub cpus: Vec<CpuId>,
 }
 
-/// Lines by kind, the grains that they lie in, and those that are written in part.
+/// Lines by kind, the grains that they lie in, those that are written in part, and what all took.
 #[derive(Clone, Default)]
 struct Lines {
     all: [u64; KINDS],
     grains: [u64; KINDS],
     parts: [u64; KINDS],
+    missed: Missed,
 }
 
 /// A task that replays its track.
@@ -692,6 +693,7 @@ impl Program for Player {
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         let lines = std::mem::take(&mut self.lines);
         sim.account_lines(id, &lines.all, &lines.grains, &lines.parts);
+        sim.account_missed(id, &lines.missed);
         self.began = (self.at, self.work);
     }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
@@ -834,7 +836,10 @@ impl Player {
         let cpu = sim.tasks[id].cpu;
         let latency = sim.latency_from(cpu);
         let Some(o) = self.charge.overlap else {
-            return (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
+            let all = (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
+            let took = [(all, Decides::Lines), (0, Decides::Latency)];
+            self.lines.missed.row(zone, took, false, (0, false));
+            return all;
         };
         let stream = row.what & 4 != 0;
         let at = (sim.window(), cpu);
@@ -844,9 +849,15 @@ impl Player {
         };
         let insns = if stream { 0 } else { u64::from(row.insns) };
         let time = |n, k: usize| o.time(n, r + w, insns, latency[k], floor[usize::from(stream)][k]);
-        let misses = if r + w == 0 { 0 } else { time(r, read) + time(w, write) };
+        if r + w == 0 {
+            return 0;
+        }
+        let took = [time(r, read), time(w, write)];
         let slowly = |full| sim.cpus[cpu].computing(full);
-        misses.saturating_sub(o.hidden(slowly(self.computing(row)), slowly(self.attos), stream))
+        let compute = slowly(self.computing(row));
+        let hidden = o.hidden(compute, slowly(self.attos), stream);
+        self.lines.missed.row(zone, took, stream, (hidden, hidden < compute));
+        (took[0].0 + took[1].0).saturating_sub(hidden)
     }
 
     /// The place of a virtual page that is mapped for this kind of access.

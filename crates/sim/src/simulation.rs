@@ -30,6 +30,7 @@ use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
 use crate::load::WINDOW;
 use crate::memory::MemoryError;
+use crate::overlap::MissTime;
 use crate::ring::Pmu;
 use crate::sched::Scheduler;
 use crate::tasks::Tasks;
@@ -133,6 +134,8 @@ pub struct Simulation {
     pub(crate) ran_by_program: BTreeMap<(usize, usize), u64>,
     /// How far the order of a recording has come in this round.
     pub(crate) passed: Passed,
+    /// What misses of a replay took.
+    missed: MissTime,
     /// When each round of a replay ended.
     pub(crate) round_ends: Vec<u64>,
     /// How often a recording's tasks have blocked and left their CPU.
@@ -229,6 +232,7 @@ impl Simulation {
             memory_error: None,
             accesses: 0,
             replayed: BTreeMap::new(),
+            missed: MissTime::new(machine.nodes.len()),
             ran_by_program: BTreeMap::new(),
             passed: Passed::default(),
             round_ends: Vec::new(),

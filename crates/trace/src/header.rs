@@ -42,6 +42,10 @@ pub struct Native {
     /// them, in nanoseconds; 0 where the system does not say, and in recordings of before.
     #[serde(default)]
     pub delayed_ns: u64,
+    /// How far the runs lay apart in CPU time: half the distance between the quartiles, in nanoseconds. 0
+    /// of a single run, and in recordings of before.
+    #[serde(default)]
+    pub spread_ns: u64,
 }
 
 /// Which part of the program's life has access rows, in instructions of all its

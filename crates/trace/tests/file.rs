@@ -20,6 +20,7 @@ fn header(tasks: usize) -> Header {
             max_rss_bytes: 1 << 20,
             voluntary_switches: 11,
             delayed_ns: 12,
+            spread_ns: 3,
         }),
         machine: "a test".to_owned(),
         caches: vec![CacheModel { level: 1, size: 32768, ways: 8, line: 64 }],

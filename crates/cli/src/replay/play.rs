@@ -5,13 +5,14 @@ use crate::contender::Contender;
 use crate::figures::RunFigures;
 use crate::homenode::Runner;
 use crate::nodes::Shelf;
+use crate::spread;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Hardware;
 use homenode_core::units::{Pages, count};
 use homenode_sim::replay::{Charge, Recording, Rounds, Stuck, Waited};
-use homenode_sim::{Overlap, Setup, Simulation, Stretch};
+use homenode_sim::{MissTime, Overlap, Setup, Simulation, Stretch};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) struct Played {
     pub(crate) waited: Waited,
     /// When each task began and ended in the first round, in picoseconds.
     pub(crate) spans: BTreeMap<usize, (u64, u64)>,
+    /// What its misses took.
+    missed: MissTime,
 }
 
 impl Played {
@@ -55,6 +58,17 @@ impl Played {
     fn percent(&self, part: u64) -> Option<f64> {
         let Waited { others, turns, locks, counts, without: _, in_vain: _, spun: _ } = self.waited;
         (part > 0).then(|| part as f64 / (others + turns + locks + counts) as f64 * 100.0)
+    }
+    /// A round of it, for its interval.
+    pub(crate) fn run(&self, recording: &Recording, rates: &Rates) -> spread::Run {
+        let rounds = self.rounds().len().max(1) as f64;
+        let missed = self.missed.clone();
+        spread::Run {
+            ran: self.ran as f64 / rounds,
+            computing: rates.computing(recording),
+            missed,
+            rounds,
+        }
     }
     /// When each round ended, in picoseconds.
     pub(crate) fn rounds(&self) -> &[u64] {
@@ -164,6 +178,7 @@ pub(crate) fn play(
         ran_by_program: sim.ran_by_program().clone(),
         waited: sim.waited(),
         spans: sim.spans().clone(),
+        missed: sim.missed().clone(),
     })
 }
 
@@ -254,6 +269,18 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
+    /// Computing of a round, in picoseconds.
+    fn computing(&self, recording: &Recording) -> f64 {
+        let own = |(task, programs): (usize, &[u64])| -> f64 {
+            let rate = |program| self.own.get(task).and_then(|t| t.get(program)).copied();
+            let each = programs.iter().enumerate();
+            each.map(|(program, &insns)| {
+                insns as f64 * rate(program).unwrap_or(self.all) as f64 / 1e6
+            })
+            .sum()
+        };
+        recording.programs().enumerate().map(own).sum()
+    }
     /// With what a run has shown: rates that bring it nearer to the native time, and by how
     /// many picoseconds they change it.
     ///
@@ -319,6 +346,10 @@ pub(crate) struct Calibration {
     pub(crate) first: u64,
     /// Time of a later one, which has its memory already.
     pub(crate) round: u64,
+    /// A round on the unmodified machine, for intervals.
+    pub(crate) run: spread::Run,
+    /// How far the end of the native time's 80 % interval is, as a share; 0 where nobody knows.
+    pub(crate) native_end: f64,
     /// Most pages in use.
     pub(crate) peak: Pages,
     pub(crate) notes: Vec<String>,
@@ -607,7 +638,14 @@ pub(crate) fn calibrate(
         Some((_, text)) => notes.push(text),
         None => {}
     }
+    let native_end = loaded
+        .header
+        .native
+        .as_ref()
+        .map_or(0.0, |n| spread::end((n.user_ns + n.sys_ns) as f64, n.spread_ns as f64));
     Ok(Calibration {
+        run: whole.run(&loaded.recording, &rates),
+        native_end,
         rates,
         first,
         round: second.max(1),

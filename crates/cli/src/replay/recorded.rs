@@ -29,7 +29,7 @@ pub(crate) struct Recorded {
     /// The CPUs that the program may use; none: all.
     pub(crate) cpus: Vec<CpuId>,
     shelves: Vec<Shelf>,
-    mlp: Mlp,
+    pub(super) mlp: Mlp,
     /// Knobs that all columns have.
     set: Vec<Setting>,
 }
@@ -107,13 +107,6 @@ impl Recorded {
         let (machine, loaded) = (&self.target.machine, &self.loaded);
         play::play(machine, &setup, loaded, &charge, &self.shelves, column, look, told)
             .map_err(|e| e.context(format!("column {}", column.name)))
-    }
-
-    /// Time of the first round, in picoseconds, as its machine is.
-    pub(crate) fn first_round(&self) -> Result<u64> {
-        let off = Contender::kernel("off", Vec::new());
-        let played = self.play(&off, &[], Rounds::Count(1), &|_, _| {})?;
-        Ok(played.rounds().first().copied().unwrap_or(0))
     }
 
     /// Restricts the program to some CPUs of its machine.

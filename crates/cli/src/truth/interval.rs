@@ -13,36 +13,8 @@
 //!
 //! None of the sizes that the check registers is looked at for any of these.
 
-use super::table::quantile;
+use crate::spread::{Predicted, Z80};
 use homenode_core::curve::{Curve, Point};
-
-/// The normal distribution's ninetieth percentile, in standard deviations: an 80 % interval on both sides.
-pub(super) const Z80: f64 = 1.2816;
-
-/// A predicted time with its 80 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Predicted {
-    pub(super) low: f64,
-    pub(super) time: f64,
-    pub(super) high: f64,
-}
-
-impl Predicted {
-    /// With parts of an interval that are independent, as logarithms downwards and upwards.
-    pub(super) fn of(time: f64, parts: &[(f64, f64)]) -> Self {
-        let down = parts.iter().map(|p| p.0 * p.0).sum::<f64>().sqrt();
-        let up = parts.iter().map(|p| p.1 * p.1).sum::<f64>().sqrt();
-        Self { low: time * (-down).exp(), time, high: time * up.exp() }
-    }
-    /// The median of samples, and their tenth and ninetieth percentile.
-    pub(super) fn of_samples(samples: &[f64]) -> Self {
-        let at = |q| quantile(samples, q);
-        Self { low: at(0.1), time: at(0.5), high: at(0.9) }
-    }
-    pub(super) fn scaled(self, by: f64) -> Self {
-        Self { low: self.low * by, time: self.time * by, high: self.high * by }
-    }
-}
 
 /// A curve between its points: straight in the logarithms of size and time, level beyond its ends.
 fn between(points: &[Point], bytes: u64, of: fn(&Point) -> u64) -> f64 {
@@ -159,14 +131,6 @@ mod tests {
         let least = at(16, 5_000.0, 0.0);
         close(least.low, 4_950.0);
         close(least.high, 5_100.0);
-    }
-
-    #[test]
-    fn parts_of_an_interval_add_by_squares() {
-        let p = Predicted::of(10.0, &[(0.03, 0.3), (0.04, 0.4)]);
-        close(p.low, 10.0 * (-0.05f64).exp());
-        close(p.high, 10.0 * 0.5f64.exp());
-        close(p.scaled(2.0).high, 2.0 * p.high);
     }
 
     #[test]

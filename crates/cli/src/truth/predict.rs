@@ -9,15 +9,16 @@
 //! with misses that overlap as the machine's constants have it. What the caches answer
 //! is spread over the instructions.
 
-use super::interval::{self, Predicted, Z80};
+use super::interval;
+use crate::spread::{self, Predicted, Rests, Z80};
 use anyhow::{Result, bail};
-use homenode_core::costs::{Constant, Cost};
+use homenode_core::costs::Cost;
 use homenode_core::curve::Walk;
 use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Hardware;
 use homenode_measure::truth::{Case, Kernel};
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
-use homenode_sim::{Overlap, Setup, Simulation};
+use homenode_sim::{MissTime, Overlap, Setup, Simulation};
 use homenode_trace::model::{Core, Geometry, Llc, Open, Sink};
 use homenode_trace::{ARG_STREAM, ARG_WRITE, Totals};
 use std::sync::Arc;
@@ -157,7 +158,7 @@ pub(super) fn kernel(
         }
     };
     let as_per_insn = (operation * 1e6 / each as f64).round() as u64;
-    Ok(round(machine, &Arc::new(rows.recording), as_per_insn, overlap)? as f64 / n)
+    Ok(round(machine, &Arc::new(rows.recording), as_per_insn, overlap)?.ps / n)
 }
 
 /// Lines that the first cache did not answer, that the second did, and the last.
@@ -236,56 +237,22 @@ pub(super) fn program(
 ) -> Result<Predicted> {
     let Phase { recording, totals } = large;
     let recording = Arc::new(recording);
-    let time = |machine: &Hardware, small_ps: f64| -> Result<f64> {
+    let time = |machine: &Hardware, small_ps: f64| -> Result<Round> {
         one_program(machine, &recording, &totals, small, small_ps)
     };
     let middle = time(machine, small_ps.time)?;
-    // Each of what was measured at the upper end of its own interval, the others in the middle. Downwards
-    // is taken to be as far: a replay takes a second, and there are many.
-    let off = |end: f64| (end / middle).ln().abs();
-    let alone = off(time(machine, small_ps.high)?);
-    let runs = Z80 * between_runs;
-    let mut parts = vec![(alone, alone), (runs, runs)];
-    for change in changes(machine) {
-        let mut changed = machine.clone();
-        change(&mut changed);
-        let alone = if changed == *machine { 0.0 } else { off(time(&changed, small_ps.time)?) };
-        parts.push((alone, alone));
-    }
-    Ok(Predicted::of(middle, &parts))
-}
-
-type Change = Box<dyn Fn(&mut Hardware)>;
-
-/// What moves each constant that a program's time rests on to the upper end of its 80 % interval; those
-/// without a spread stay.
-fn changes(machine: &Hardware) -> Vec<Change> {
-    let raise = |c: &mut Constant| {
-        // Half the distance between the quartiles is 0.6745 standard deviations.
-        c.value += (c.spread.unwrap_or(0) as f64 / 0.6745 * Z80) as u64;
-    };
-    let mut all: Vec<Change> = vec![
-        // Reads and writes go to the same memory.
-        Box::new(move |m| {
-            for l in &mut m.links {
-                raise(&mut l.read_latency);
-                raise(&mut l.write_latency);
-            }
-        }),
-        Box::new(move |m| m.caches.last_mut().into_iter().for_each(|c| raise(&mut c.latency))),
-    ];
-    for cost in [
-        Cost::MemoryParallelism,
-        Cost::UpdateParallelism,
-        Cost::StreamParallelism,
-        Cost::StreamStoreParallelism,
-        Cost::ReorderWindow,
-    ] {
-        if machine.costs.0.contains_key(&cost) {
-            all.push(Box::new(move |m| m.costs.0.get_mut(&cost).into_iter().for_each(raise)));
-        }
-    }
-    all
+    // What an instruction takes, and the last level, of which more is in the large input than in the small one,
+    // at the upper end of their own intervals, the others in the middle. Downwards is taken to be as far.
+    let off = |end: &Round| (end.ps / middle.ps).ln().abs();
+    let mut changed = machine.clone();
+    changed.caches.last_mut().into_iter().for_each(|c| spread::raise(&mut c.latency));
+    let cache = if changed == *machine { 0.0 } else { off(&time(&changed, small_ps.time)?) };
+    let mut parts = vec![off(&time(machine, small_ps.high)?), cache, Z80 * between_runs];
+    // All that misses rest on was counted, of two rounds.
+    let more = |it: Rests| it.weight(machine, &middle.missed) / 2.0 * it.end(machine) / middle.ps;
+    parts.extend(Rests::of(machine).into_iter().map(|it| more(it).max(-0.99).ln_1p()));
+    let parts: Vec<(f64, f64)> = parts.into_iter().map(|p| (p, p)).collect();
+    Ok(Predicted::of(middle.ps, &parts))
 }
 
 /// Picoseconds that a phase takes on a machine whose constants are exactly these.
@@ -295,7 +262,7 @@ fn one_program(
     t: &Totals,
     small: &Totals,
     small_ps: f64,
-) -> Result<f64> {
+) -> Result<Round> {
     let overlap = Overlap::of(machine);
     let per = |n: u64, t: &Totals| n as f64 / t.insns.max(1) as f64;
     let plain = small_ps / small.insns.max(1) as f64;
@@ -313,16 +280,21 @@ fn one_program(
     let last = per(t.llc_hits(), t) - per(small.llc_hits(), small);
     let inner = wait(last, latency(outer)) + if outer > 1 { wait(second, latency(1)) } else { 0.0 };
     let as_per_insn = (plain.max(inner) * 1e6).round() as u64;
-    Ok(round(machine, recording, as_per_insn, overlap)? as f64)
+    round(machine, recording, as_per_insn, overlap)
 }
 
-/// Picoseconds of a recording's second round, which has its memory already.
+/// A recording's second round, which has its memory already, and what misses took in both.
+struct Round {
+    ps: f64,
+    missed: MissTime,
+}
+
 fn round(
     machine: &Hardware,
     recording: &Arc<Recording>,
     as_per_insn: u64,
     overlap: Overlap,
-) -> Result<u64> {
+) -> Result<Round> {
     let setup = Setup { knobs: vec![("numa_balancing".into(), "0".into())], ..Setup::default() };
     let charge = Charge {
         as_per_insn,
@@ -341,7 +313,7 @@ fn round(
         bail!("the machine \"{}\" killed the simulated workload: {why}", machine.name);
     }
     match *sim.round_ends() {
-        [first, second] => Ok(second - first),
+        [first, second] => Ok(Round { ps: (second - first) as f64, missed: sim.missed().clone() }),
         _ => bail!("the simulated workload did not end"),
     }
 }

@@ -2,10 +2,10 @@
 //! large, predicted large.
 
 use super::Scratch;
-use super::interval::Predicted;
 use super::predict::{self, Phase};
 use super::table::median;
 use crate::replay::load::op;
+use crate::spread::Predicted;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::topology::Hardware;
 use homenode_measure::record::{self, Options};

@@ -12,9 +12,11 @@ use crate::contender::Contender;
 use crate::failure::Lacks;
 use crate::output;
 use crate::progress::Progress;
+use crate::replay::interval::Intervals;
 use crate::replay::load as recording;
 use crate::replay::play::Mlp;
 use crate::replay::recorded::Recorded;
+use crate::spread::Predicted;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{ReplayPlan, ReplayProgram, parse_truth_replay};
 use homenode_core::splitmix::SplitMix;
@@ -136,9 +138,15 @@ struct Times {
     /// On the clock.
     native: Vec<f64>,
     replayed: f64,
+    /// Its 80 % interval, where the machine's file has spreads.
+    interval: Option<Predicted>,
 }
 
 impl Times {
+    /// Whether the native time lies in it.
+    fn inside(&self) -> Option<bool> {
+        self.interval.map(|p| (p.low..=p.high).contains(&median(&self.native)))
+    }
     /// Replayed over native less one, in percent.
     fn error(&self) -> f64 {
         let native = median(&self.native);
@@ -267,6 +275,7 @@ fn one(
         runs,
         user_ns: (processor(&all) * 1e9) as u64,
         wall_ns: (median(&wall(&all)) * 1e9) as u64,
+        spread_ns: record::spread_ns(&all),
         ..Native::default()
     });
     let (tasks, waits) = (loaded.header.tasks.len(), loaded.waits.waits);
@@ -281,20 +290,30 @@ fn one(
         replayed: round.figures.voluntary_switches,
         judged: program.deterministic,
     };
+    let interval = |recorded: &Recorded, round| {
+        Intervals::new(recorded, &[round]).and_then(|all| Some(all.columns.first()?.clock))
+    };
+    let all_interval = interval(&recorded, round);
     recorded.restrict(&[first]).map_err(text)?;
-    let alone_replayed = recorded.first_round().map_err(text)?;
-    let times = |runs: &[Native], ps: u64| Times {
-        processor: processor(runs),
-        native: wall(runs),
-        replayed: ps as f64 / 1e12,
+    let alone_round = recorded.play(&off, &[], Rounds::Count(1), &|_, _| {}).map_err(text)?;
+    let alone_replayed = alone_round.rounds().first().copied().unwrap_or(0);
+    let alone_interval = interval(&recorded, alone_round);
+    let times = |runs: &[Native], ps: u64, interval: Option<Predicted>| {
+        let replayed = ps as f64 / 1e12;
+        Times {
+            processor: processor(runs),
+            native: wall(runs),
+            replayed,
+            interval: interval.map(|p| p.scaled(replayed / p.time)),
+        }
     };
     Ok(Compared {
         name: program.name.clone(),
         bounded: program.bounded,
         tasks,
         waits,
-        all: times(&all, replayed),
-        one: times(&alone, alone_replayed),
+        all: times(&all, replayed, all_interval),
+        one: times(&alone, alone_replayed, alone_interval),
         switches,
     })
 }
@@ -319,6 +338,18 @@ impl Check {
         let bound = f64::from(self.plan.switches_percent);
         let errors: Vec<f64> = self.rows.iter().filter_map(|r| r.switches.error()).collect();
         [errors.iter().filter(|e| e.abs() <= bound).count(), errors.len()]
+    }
+    /// Of the times that have an interval, those whose native time lies in it, and all.
+    fn inside(&self) -> (usize, usize) {
+        let all: Vec<bool> =
+            self.bounded().flat_map(|r| [r.all.inside(), r.one.inside()]).flatten().collect();
+        (all.iter().filter(|inside| **inside).count(), all.len())
+    }
+    /// Half the width of the intervals in the median, in percent.
+    fn width(&self) -> f64 {
+        let times = self.bounded().flat_map(|r| [r.all.interval, r.one.interval]).flatten();
+        let half = |p: Predicted| (p.high / p.low).sqrt().ln().exp_m1() * 100.0;
+        median(&times.map(half).collect::<Vec<f64>>())
     }
     fn pass(&self) -> bool {
         let [met, judged] = self.switches_met();
@@ -368,6 +399,13 @@ impl Check {
             "\non all CPUs within {bound} %: {all} of {n}; on one within {bound_one} %: {one} of {n}; switches within {percent} %: {met} of {judged}\n\nmachine: {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs; the replay's processor time is the native one on all CPUs by construction\n",
             self.machine, self.plan.registered, self.plan.runs
         );
+        if let (inside, of @ 1..) = self.inside() {
+            out += &format!(
+                "80 % intervals hold {inside} of {of} native times, {:.0} %; they are {:.1} % wide to a side in the median, and have the native time's spread in them and what is off of memory, not what wake-ups take\n",
+                inside as f64 / of as f64 * 100.0,
+                self.width()
+            );
+        }
         let free: Vec<&str> =
             self.rows.iter().filter(|r| !r.bounded).map(|r| r.name.as_str()).collect();
         if !free.is_empty() {
@@ -383,7 +421,13 @@ impl Check {
     }
 
     fn to_json(&self) -> String {
-        let times = |t: &Times| json!({"processor_s": t.processor, "native_s": t.native, "replayed_s": t.replayed, "error_percent": t.error()});
+        let times = |t: &Times| {
+            json!({
+                "processor_s": t.processor, "native_s": t.native, "replayed_s": t.replayed,
+                "replayed_low_s": t.interval.map(|p| p.low), "replayed_high_s": t.interval.map(|p| p.high),
+                "inside": t.inside(), "error_percent": t.error(),
+            })
+        };
         let row = |r: &Compared| {
             json!({
                 "row": r.name, "bounded": r.bounded, "tasks": r.tasks, "waits": r.waits, "processor_s": r.all.processor,
@@ -405,6 +449,7 @@ impl Check {
             "switches_percent": self.plan.switches_percent,
             "met": self.met(),
             "switches_met": self.switches_met(),
+            "inside": self.inside(),
             "notes": self.notes,
             "pass": self.pass(),
         })
@@ -422,6 +467,7 @@ mod tests {
             processor: 1.5,
             native: vec![native; 3],
             replayed,
+            interval: None,
         };
         let row = |&(name, all, one): &(&str, _, _)| Compared {
             name: name.to_owned(),
@@ -463,6 +509,28 @@ mod tests {
             .assert_eq(&said("xz"));
         let other = lacks(&program("xz"), &RecordError::Interrupted);
         assert!(!other.contains("apt"), "{other}");
+    }
+
+    #[test]
+    fn native_times_in_their_interval_are_counted() {
+        let mut c = check(&[("xz", [1.0, 1.04], [2.0, 1.8]), ("java", [1.0, 2.0], [2.0, 3.0])]);
+        assert!(!c.to_text().contains("interval"), "files without a spread have none");
+        let around = |time: f64| Some(Predicted::of(time, &[(0.05, 0.05)]));
+        for row in &mut c.rows {
+            (row.all.interval, row.one.interval) = (around(1.04), around(1.8));
+        }
+        // 0.99 to 1.09 has 1 in it, 1.71 to 1.89 not 2; who has no bound does not count.
+        assert_eq!((c.inside(), c.rows[0].one.inside()), ((1, 2), Some(false)));
+        let text = c.to_text();
+        assert!(
+            text.contains("80 % intervals hold 1 of 2 native times, 50 %; they are 5.1 % wide"),
+            "{text}"
+        );
+        let json: serde_json::Value = serde_json::from_str(&c.to_json()).expect("JSON");
+        assert_eq!(
+            (&json["inside"], &json["rows"][0]["all_cpus"]["inside"]),
+            (&json!([1, 2]), &json!(true))
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::RecordError;
 use super::child::{self, LINGER, end_group, reap};
 use super::error::failed;
 use crate::child::{Group, reap_of_group};
+use crate::constants::quantile;
 use homenode_live::signals;
 use homenode_trace::Native;
 use std::fs;
@@ -62,6 +63,7 @@ pub(super) fn once(command: &mut Command) -> Result<Native, RecordError> {
                 max_rss_bytes: done.max_rss_bytes,
                 voluntary_switches: done.voluntary_switches,
                 delayed_ns: delayed_ns.unwrap_or(0),
+                spread_ns: 0,
             };
             add_orphans(child.id(), &mut native)?;
             return Ok(native);
@@ -125,6 +127,13 @@ fn ticks_of_group(group: u32) -> u64 {
     all.flatten().filter_map(of).sum()
 }
 
+/// Half the distance between the quartiles of the runs' CPU time; 0 of a single one.
+pub(super) fn spread_ns(runs: &[Native]) -> u64 {
+    let times: Vec<f64> = runs.iter().map(|n| (n.user_ns + n.sys_ns) as f64).collect();
+    let at = |q| quantile(&times, q).unwrap_or(0.0);
+    ((at(0.75) - at(0.25)) / 2.0) as u64
+}
+
 /// The run whose CPU time is the median, with the largest resident set of all. On the clock
 /// it is the shortest: whatever else this machine does only adds to that.
 pub(super) fn median(mut runs: Vec<Native>) -> Option<Native> {
@@ -135,6 +144,7 @@ pub(super) fn median(mut runs: Vec<Native>) -> Option<Native> {
     let mut n = runs[runs.len() / 2].clone();
     n.runs = runs.len() as u32;
     n.max_rss_bytes = rss;
+    n.spread_ns = spread_ns(&runs);
     (n.wall_ns, n.delayed_ns) = (wall, delayed);
     Some(n)
 }

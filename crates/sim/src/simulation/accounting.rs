@@ -4,7 +4,7 @@ use super::Simulation;
 use crate::hot::{CostTable, Counts, KINDS};
 use crate::kernel::{Ctx, Fatal};
 use crate::latency::Latencies;
-use crate::overlap::{self, Overlap};
+use crate::overlap::{self, MissTime, Missed, Overlap};
 use crate::page::{State, Word};
 use crate::sched::TaskFigures;
 use crate::table::prefetch_at;
@@ -216,6 +216,15 @@ impl Simulation {
             let in_grains = (grains[read], grains[write], parts[write]);
             self.kernel.loads.access((from, node), (sum[read], sum[write]), in_grains);
         }
+    }
+    /// What misses of a replaying task took.
+    pub(crate) fn account_missed(&mut self, id: usize, missed: &Missed) {
+        let (from, zones) = (self.cpus[self.tasks[id].cpu].node, &self.kernel.memory.zones);
+        self.missed.add(from, missed, |zone| zones[zone].node);
+    }
+    /// What misses of a replay took, and what that hangs on.
+    pub fn missed(&self) -> &MissTime {
+        &self.missed
     }
     /// Unloaded latencies that CPUs of a node see, by kind.
     pub(crate) fn unloaded_from(&self, cpu: usize) -> &CostTable {
