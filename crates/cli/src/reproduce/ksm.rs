@@ -24,7 +24,7 @@ use homenode_report::{
     Surface, stats,
 };
 use judge::{ByNodes, Findings, Pair, SEED, Way};
-use run::{Bench, GUESTS, GuestFigures, IN_ALL, MEMORY, Point, Unmerge};
+use run::{Bench, GUESTS, GuestFigures, Hops, IN_ALL, MEMORY, Point, Unmerge};
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -67,6 +67,14 @@ impl Runs<'_, Bench> {
             comparisons: mean(&GuestFigures::each_search),
         }
     }
+    /// The machines with unequal hops at a point's share and scale.
+    fn row_of_unequal(&self, base: &Point, seeds: u64, hops: Hops) -> ByNodes {
+        let pairs = self.bench.unequal.keys().map(|&nodes| {
+            let way = |across| self.way(&Point { nodes, across, hops, ..*base }, seeds);
+            Pair { nodes, across: way(true), within: way(false) }
+        });
+        ByNodes { share: base.share, pairs: pairs.collect() }
+    }
     /// All machines at a point's share and scale.
     fn row(&self, base: &Point, seeds: u64) -> ByNodes {
         let pairs = self.bench.machines.keys().map(|&nodes| {
@@ -100,6 +108,7 @@ fn each(bench: &Bench, base: Point, seeds: u64) -> Vec<Point> {
 const fn base(factor: u64) -> Point {
     Point {
         factor,
+        hops: Hops::Alike,
         nodes: 2,
         guests: GUESTS,
         share: 0,
@@ -136,6 +145,14 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let all_sixteen =
         each(bench, main, seeds).into_iter().map(|p| Point { guests: IN_ALL / p.nodes, ..p });
     runs.ensure("16 guests in all", all_sixteen)?;
+    let far = [Hops::Measured, Hops::ByDistance];
+    let all_far = far.iter().flat_map(|&hops| {
+        let on =
+            move |&nodes: &usize| [true, false].map(|across| Point { hops, nodes, across, ..main });
+        bench.unequal.keys().flat_map(on)
+    });
+    let all_far = all_far.flat_map(|p| (1..=seeds).map(move |seed| Point { seed, ..p }));
+    runs.ensure("unequal hops", all_far)?;
     let apart = Unmerge::ALL.map(|unmerge| Point { unmerge: Some(unmerge), ..main });
     let on_all = |p: Point| bench.machines.keys().map(move |&nodes| Point { nodes, ..p });
     runs.ensure("unmerged", apart.into_iter().flat_map(on_all))?;
@@ -151,6 +168,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
         ],
         sweep,
         sixteen: runs.row_of_sixteen(&main, seeds),
+        unequal: runs.row_of_unequal(&main, seeds, Hops::Measured),
         moved: moved.moved,
     };
     Ok(Reproduction {
@@ -164,6 +182,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             deviations(&findings.sweep),
             saved(&findings.sweep),
             sixteen(&findings.sixteen),
+            unequal(bench, &far.map(|hops| (hops, runs.row_of_unequal(&main, seeds, hops)))),
             unmerged(&runs, &apart),
             moved_surface,
         ],
@@ -207,15 +226,39 @@ fn saved(sweep: &[ByNodes]) -> Surface {
     surface(sweep, "memory saved [% of all guests'], likewise", |w| w.saved, 2)
 }
 
+/// Columns of a surface beside the seed's figures.
+const BESIDE: [&str; 6] =
+    ["1 [%]", "seed's 1", "0 [%]", "seed's 0", "saved, 1 [%]", "saved, 0 [%]"];
+
+/// A row of such a surface.
+fn beside(p: &Pair) -> Vec<f64> {
+    let seed = SEED.iter().find(|s| s.0 == p.nodes).map_or((f64::NAN, f64::NAN), |s| (s.1, s.2));
+    let (across, within) = (&p.across, &p.within);
+    vec![across.deviation, seed.0, within.deviation, seed.1, across.saved, within.saved]
+}
+
+/// Machines with unequal hops, beside the seed's figures.
+fn unequal(bench: &Bench, rows: &[(Hops, ByNodes)]) -> Surface {
+    let all = || rows.iter().flat_map(|(hops, row)| row.pairs.iter().map(move |p| (hops, p)));
+    let names: Vec<&str> = bench.unequal.values().map(|m| m.name.as_str()).collect();
+    let share = rows.first().map_or(0, |(_, row)| row.share);
+    Surface {
+        title: format!(
+            "unequal hops ({}): deviation of the guests' access times by nodes and \
+             merge_across_nodes, and memory saved; share of merged pages {}",
+            names.join(", "),
+            percent(share)
+        ),
+        rows: all().map(|(hops, p)| format!("{} nodes, {}", p.nodes, hops.name())).collect(),
+        columns: BESIDE.map(str::to_owned).to_vec(),
+        cells: all().map(|(_, p)| beside(p)).collect(),
+        seed: None,
+        digits: 3,
+    }
+}
+
 /// One number of guests on all machines, beside the seed's figures.
 fn sixteen(row: &ByNodes) -> Surface {
-    let cells = |p: &Pair| {
-        let seed =
-            SEED.iter().find(|s| s.0 == p.nodes).map_or((f64::NAN, f64::NAN), |s| (s.1, s.2));
-        let (across, within) = (&p.across, &p.within);
-        vec![across.deviation, seed.0, within.deviation, seed.1, across.saved, within.saved]
-    };
-    let columns = ["1 [%]", "seed's 1", "0 [%]", "seed's 0", "saved, 1 [%]", "saved, 0 [%]"];
     Surface {
         title: format!(
             "{IN_ALL} guests in all: deviation of their access times by nodes and \
@@ -223,8 +266,8 @@ fn sixteen(row: &ByNodes) -> Surface {
             percent(row.share)
         ),
         rows: row.pairs.iter().map(|p| format!("{} nodes", p.nodes)).collect(),
-        columns: columns.map(str::to_owned).to_vec(),
-        cells: row.pairs.iter().map(cells).collect(),
+        columns: BESIDE.map(str::to_owned).to_vec(),
+        cells: row.pairs.iter().map(beside).collect(),
         seed: None,
         digits: 3,
     }
@@ -348,7 +391,7 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, p: &Point) -> Caption {
             "what is left with merge_across_nodes=0 comes from ksmd alone: it reads pages, which \
              loads its memory's node, displaces lines of its CPU's last-level cache, and takes \
              processor time where no CPU is idle (specs/ksm.md, section 16); all nodes' latencies \
-             are alike here, and no two real ones are"
+             are alike here, and no two real ones are: see unequal hops"
                 .into(),
             "ksmd's rate stays while memory shrinks: it comes round more often than at full size"
                 .into(),

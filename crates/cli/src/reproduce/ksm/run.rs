@@ -4,12 +4,13 @@ use crate::reproduce::experiment;
 use crate::reproduce::tiering::scaled;
 use crate::reproduce::vary::{Vary, latencies};
 use anyhow::{Result, bail};
+use homenode_core::costs::Constant;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{
     Action, Again, FileOp, Mempolicy, Pattern, Process, Rights, Scenario, Step, UnmergeTarget,
     Until,
 };
-use homenode_core::topology::Hardware;
+use homenode_core::topology::{Hardware, Link};
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_report::stats;
 use homenode_sim::random::Stream;
@@ -51,11 +52,26 @@ homenode_core::named! {
     }
 }
 
+homenode_core::named! {
+    /// How far apart a machine's nodes are.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum Hops {
+        /// All pairs of as many hops alike: the machines of the table.
+        Alike => "alike",
+        /// Each pair as published of one machine.
+        Measured => "as measured",
+        /// The same machine with each pair as the mean of all of its distance.
+        ByDistance => "by distance",
+    }
+}
+
 /// A run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     /// Original sizes over ours.
     pub(super) factor: u64,
+    /// How far apart nodes are: which machine.
+    pub(super) hops: Hops,
     /// Nodes of the machine.
     pub(super) nodes: usize,
     /// Guests on each of them.
@@ -114,8 +130,10 @@ impl GuestFigures {
 
 /// What all runs have in common.
 pub(super) struct Bench {
-    /// By number of nodes.
+    /// By number of nodes, all of them alike.
     pub(super) machines: BTreeMap<usize, Hardware>,
+    /// By number of nodes, each pair of nodes as published.
+    pub(super) unequal: BTreeMap<usize, Hardware>,
     pub(super) scenario: Scenario,
 }
 
@@ -130,16 +148,37 @@ impl Bench {
             ("machines/xeon-e7-4.toml", include_str!("../../../../../machines/xeon-e7-4.toml")),
             ("machines/xeon-e7-8.toml", include_str!("../../../../../machines/xeon-e7-8.toml")),
         ];
-        let mut machines = BTreeMap::new();
-        for (name, text) in files {
-            let machine = homenode_config::parse_machine(name, text)?;
-            machines.insert(machine.nodes.len(), machine);
-        }
+        let unequal = [
+            (
+                "machines/epyc-genoa-4.toml",
+                include_str!("../../../../../machines/epyc-genoa-4.toml"),
+            ),
+            (
+                "machines/sapphire-rapids-8.toml",
+                include_str!("../../../../../machines/sapphire-rapids-8.toml"),
+            ),
+        ];
+        let by_nodes = |files: &[(&str, &str)]| -> Result<BTreeMap<usize, Hardware>> {
+            let read = |&(name, text): &(&str, &str)| {
+                let machine = homenode_config::parse_machine(name, text)?;
+                Ok((machine.nodes.len(), machine))
+            };
+            files.iter().map(read).collect()
+        };
         let file = homenode_config::parse_scenario(
             "scenarios/reproduce/ksm.toml",
             include_str!("../../../../../scenarios/reproduce/ksm.toml"),
         )?;
-        Ok(Self { machines, scenario: file.scenario })
+        let (machines, unequal) = (by_nodes(&files)?, by_nodes(&unequal)?);
+        Ok(Self { machines, unequal, scenario: file.scenario })
+    }
+    /// The machine of a point.
+    pub(super) fn machine(&self, p: &Point) -> Hardware {
+        match p.hops {
+            Hops::Alike => self.machines[&p.nodes].clone(),
+            Hops::Measured => self.unequal[&p.nodes].clone(),
+            Hops::ByDistance => by_distance(&self.unequal[&p.nodes]),
+        }
     }
     /// The machine with most nodes, which has every kind of link.
     pub(super) fn largest(&self) -> &Hardware {
@@ -210,7 +249,7 @@ impl Bench {
 
     /// Hardware, scenario and setup of a point, and when merging is at rest.
     fn prepare(&self, p: &Point) -> (Hardware, Scenario, Setup, Picos) {
-        let mut machine = self.machines[&p.nodes].clone();
+        let mut machine = self.machine(p);
         let mut scenario = self.scenario.clone();
         if let Some(vary) = p.vary {
             vary.apply(&mut machine, &mut scenario);
@@ -251,7 +290,11 @@ impl experiment::Bench for Bench {
         (p.factor, u64::MAX - p.nodes as u64)
     }
     fn label(p: &Point) -> String {
-        format!("{} nodes, {} guests, seed {}", p.nodes, p.nodes * p.guests, p.seed)
+        let hops = match p.hops {
+            Hops::Alike => String::new(),
+            Hops::Measured | Hops::ByDistance => format!(", hops {}", p.hops.name()),
+        };
+        format!("{} nodes{hops}, {} guests, seed {}", p.nodes, p.nodes * p.guests, p.seed)
     }
     fn run(&self, p: &Point) -> Result<GuestFigures> {
         let (machine, scenario, setup, rest) = self.prepare(p);
@@ -334,6 +377,26 @@ fn after_unmerging(unmerge: Unmerge, rest: Picos, image: u64) -> Vec<Step> {
     }
     steps.push(access(0));
     steps
+}
+
+/// A machine whose pairs of nodes of the same distance are alike: each constant of a link is the
+/// mean of theirs.
+fn by_distance(machine: &Hardware) -> Hardware {
+    let mut out = machine.clone();
+    for link in &mut out.links {
+        let distance = machine.distance(link.from, link.to);
+        let same = || machine.links.iter().filter(|l| machine.distance(l.from, l.to) == distance);
+        let why = "the mean of all pairs of this distance";
+        let mean = |of: fn(&Link) -> &Constant| {
+            let sum: u64 = same().map(|l| of(l).value).sum();
+            Constant::assumed(sum / same().count().max(1) as u64, why)
+        };
+        link.read_latency = mean(|l| &l.read_latency);
+        link.write_latency = mean(|l| &l.write_latency);
+        link.read_bandwidth = mean(|l| &l.read_bandwidth);
+        link.write_bandwidth = mean(|l| &l.write_bandwidth);
+    }
+    out
 }
 
 /// Memory of one node and of no other.

@@ -22,6 +22,14 @@ fn sixteen() -> ByNodes {
     row
 }
 
+/// With unequal hops, about as the seed has it.
+fn unequal() -> ByNodes {
+    let mut row = row(75);
+    row.pairs.remove(0);
+    row.pairs[0].within.deviation = 0.3;
+    row
+}
+
 fn good() -> Findings {
     let moved = |percent| Moved { name: "cost: page_copy".into(), percent, figures: row(75) };
     Findings {
@@ -29,6 +37,7 @@ fn good() -> Findings {
         table: vec![(64, row(75)), (256, row(75))],
         sweep: vec![row(25), row(100)],
         sixteen: sixteen(),
+        unequal: unequal(),
         moved: vec![moved(-20), moved(20)],
     }
 }
@@ -60,6 +69,8 @@ fn good_figures_hold() {
         5. All of this is so at two scales (1:64, 1:256) and with each of 1 constants moved by ±20 %.
         6. With 16 guests in all: access times deviate no more with a tree per node, and that does not grow with the nodes: 1.40 % across, 0.900 % within (2 nodes), 1.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes).
         7. With 16 guests in all: each deviation is the seed's within a factor of 2.
+        8. With unequal hops: access times deviate less with a tree per node (a quarter of that across nodes at most at 4 nodes, a tenth at 8), and it saves less memory: 1.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes).
+        9. With unequal hops: each deviation is the seed's within a factor of 2.
     "#]].assert_eq(&text.concat());
 }
 
@@ -128,6 +139,39 @@ fn sixteen_guests_are_judged_apart_by_direction_and_by_level() {
         expect![[r#"
         6. With 16 guests in all: access times deviate no more with a tree per node, and that does not grow with the nodes: 1.40 % across, NaN % within (2 nodes), 1.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes): 2 nodes: NaN % within and 1.400 % across; NaN % within 2 nodes, 0.300 % within 4.
         7. With 16 guests in all: each deviation is the seed's within a factor of 2: 2 nodes, 0: NaN % for 1 %.
+    "#]],
+    );
+}
+
+#[test]
+fn unequal_hops_are_judged_apart_by_direction_and_by_level() {
+    check(
+        |f| f.unequal.pairs[0].within.deviation = 0.5,
+        expect![[r#"
+        8. With unequal hops: access times deviate less with a tree per node (a quarter of that across nodes at most at 4 nodes, a tenth at 8), and it saves less memory: 1.60 % across, 0.500 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes): 4 nodes: 0.500 % within and 1.600 % across.
+    "#]],
+    );
+    check(
+        |f| f.unequal.pairs[1].within.deviation = 0.6,
+        expect![[r#"
+        8. With unequal hops: access times deviate less with a tree per node (a quarter of that across nodes at most at 4 nodes, a tenth at 8), and it saves less memory: 1.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.600 % within (8 nodes): 8 nodes: 0.600 % within and 1.700 % across.
+        9. With unequal hops: each deviation is the seed's within a factor of 2: 8 nodes, 0: 0.600 % for 0.018 %.
+    "#]],
+    );
+    check(
+        |f| {
+            f.unequal.pairs[0].across.deviation = 0.6;
+            f.unequal.pairs[1].within.saved = 6.0;
+        },
+        expect![[r#"
+            8. With unequal hops: access times deviate less with a tree per node (a quarter of that across nodes at most at 4 nodes, a tenth at 8), and it saves less memory: 0.60 % across, 0.300 % within (4 nodes), 1.70 % across, 0.020 % within (8 nodes): 4 nodes: 0.300 % within and 0.600 % across; 8 nodes: saved 6.00 within and 6.00 across.
+            9. With unequal hops: each deviation is the seed's within a factor of 2: 4 nodes, 1: 0.600 % for 1.6 %.
+        "#]],
+    );
+    check(
+        |f| f.unequal.pairs.clear(),
+        expect![[r#"
+        8. With unequal hops: access times deviate less with a tree per node (a quarter of that across nodes at most at 4 nodes, a tenth at 8), and it saves less memory: : no machine.
     "#]],
     );
 }
