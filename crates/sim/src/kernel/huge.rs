@@ -157,7 +157,8 @@ impl Kernel {
         self.stat.add(node, Item::ThpSplitPage, u64::from(what == Split::Page));
         self.stat.add(node, Item::ThpSplitPmd, 1);
     }
-    /// Splits huge pages that a mapping's new border would go through.
+    /// Splits huge pages that a mapping's new border would go through. Linux waits for pressure:
+    /// specs/exceptions/huge-deferred.md.
     pub(super) fn split_at(&mut self, space: usize, borders: [u64; 2]) {
         for vpn in borders {
             let Some(page) = self.space(space).place(vpn, false) else { continue };
