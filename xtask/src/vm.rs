@@ -13,6 +13,7 @@
 mod guest;
 mod initramfs;
 mod kernels;
+mod medians;
 mod record;
 mod topology;
 
@@ -62,6 +63,8 @@ pub(crate) enum Options {
     },
     /// Tests in guests: all, or these
     Test(Tests),
+    /// Boot tests beside the simulated kernel several times: medians of both, and how far apart
+    Medians(medians::Options),
     /// Record what kernels do in the script of scheduling: nine boots each
     Record(record::Options),
 }
@@ -91,6 +94,7 @@ pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
         Options::Fetch { kernels } => fetch(&all, kernels),
         Options::Boot { topology, kernel } => boot(ws, &all, topology, kernel.as_deref()),
         Options::Test(tests) => test(ws, &all, tests),
+        Options::Medians(options) => medians::run(ws, &all, options),
         Options::Record(options) => record::run(ws, &all, options),
     }
 }

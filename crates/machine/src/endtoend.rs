@@ -27,6 +27,7 @@ pub mod collapse;
 pub mod home;
 pub mod huge;
 pub mod lists;
+pub mod pressure;
 pub mod sched;
 pub mod slow_start;
 pub mod split;

@@ -11,6 +11,7 @@ use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::endtoend::collapse::{self, What, collapses};
 use homenode_machine::endtoend::home::{self, comes_home};
 use homenode_machine::endtoend::huge;
+use homenode_machine::endtoend::pressure::{self, pressed};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::split::{self, goes_down};
 use homenode_machine::endtoend::tiering::{self, s1};
@@ -138,6 +139,19 @@ fn huge_pages_go_down_whole_or_in_parts() {
             let mut stage = twin(&small_fast_node(), version, Model::default());
             let found = goes_down(&mut stage, &case).map(|f| f.expect("a slower tier"));
             fine(&format!("{version}, {}", case.name()), found);
+        }
+    }
+}
+
+#[test]
+fn what_a_node_has_no_room_for_goes_down() {
+    for version in [KernelVersion::V6_12, KernelVersion::V7_3] {
+        for what in pressure::What::ALL {
+            for case in pressure::Case::all(what, NodeId(0), NodeId(1)) {
+                let mut stage = twin(&small_fast_node(), version, Model::default());
+                let found = pressed(&mut stage, &case).map(|f| f.expect("a slower tier"));
+                fine(&format!("{version}, {}", case.name()), found);
+            }
         }
     }
 }
@@ -346,6 +360,12 @@ fn a_broken_kernel_is_found() {
         let found = goes_down(&mut broken(&small_fast_node(), bug), &case);
         let finding = found.expect_err(&format!("{} does not find {bug:?}", case.name()));
         println!("split, {}, {bug:?}: {finding}", case.name());
+    }
+    for what in pressure::What::ALL {
+        let case = pressure::Case::all(what, NodeId(0), NodeId(1))[0];
+        let found = pressed(&mut broken(&small_fast_node(), Bug::NeverDemotes), &case);
+        let finding = found.expect_err(&format!("{} does not find it", case.name()));
+        println!("{}: {finding}", case.name());
     }
     for bug in [Bug::NobodyFollows, Bug::NeverSamples] {
         let found = comes_home(&mut broken(&two_nodes(), bug), &away());

@@ -481,6 +481,7 @@ bandwidth_mbps = [[102400, 20480]]
                 "four-nodes",
                 "huge-nodes",
                 "plugged-node",
+                "pressure",
                 "sched-ext",
                 "script-flat",
                 "script-nodes",

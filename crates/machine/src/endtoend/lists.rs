@@ -116,22 +116,28 @@ pub(super) fn knobs(generations: bool, huge: &str) -> [(Knob, String); 6] {
     ]
 }
 
+/// The program that reads a few pages all the time.
+pub(super) fn bystander<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<(), Finding> {
+    let program = Program {
+        name: "bystander",
+        hot: BYSTANDER,
+        cold: 0,
+        on: At::Bound(node),
+        huge: Some(false),
+        later: None,
+        runs: Runs::Pinned(node),
+        reads: Reads::For(ALWAYS),
+    };
+    stage.start(&program).map(|_| ())
+}
+
 fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
     let before = Counters::of(stage)?;
     let above_low = |stage: &mut S| -> Result<u64, Finding> {
         Ok(zones_on(stage, case.fast)?.iter().map(|z| z.above(z.low)).sum())
     };
     if case.generations {
-        stage.start(&Program {
-            name: "bystander",
-            hot: BYSTANDER,
-            cold: 0,
-            on: At::Bound(case.fast),
-            huge: Some(false),
-            later: None,
-            runs: Runs::Pinned(case.fast),
-            reads: Reads::For(ALWAYS),
-        })?;
+        bystander(stage, case.fast)?;
     }
     let pages = above_low(stage)? * WALKER_TENTHS / 10;
     let walker = stage.start(&Program {
@@ -180,7 +186,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
 }
 
 /// Waits until kswapd has nothing more to do: it has looked at nothing, and the node is balanced.
-fn rest<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<(), Finding> {
+pub(super) fn rest<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<(), Finding> {
     let looked = |now: &Counters, last: &Counters| {
         now.grown(last, "pgscan_kswapd") + now.grown(last, "pgrefill")
     };

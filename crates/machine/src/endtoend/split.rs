@@ -24,7 +24,7 @@ use homenode_core::units::{HUGE_PAGES, NodeId};
 
 /// Rounds of a kswapd that finds nothing to reclaim: the one in which room ran out, 16 more, and
 /// one that was under way.
-const UNDISTURBED: u64 = 18;
+pub(super) const UNDISTURBED: u64 = 18;
 
 /// On which nodes, and whether there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn filled<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding
     let before = Counters::of(stage)?;
     let cold = above_low(stage)? + CHUNK;
     neighbour(stage, (case.fast, case.fast), cold, false)?;
-    rest(stage)?;
+    given_up(stage)?;
     let now = Counters::of(stage)?;
     let one = |name| now.grown(&before, name);
     let left = on_node(stage, case.fast)?.saturating_sub(had);
@@ -168,7 +168,7 @@ fn gone_to<S: KernelStage>(stage: &mut S, who: &Started, node: NodeId) -> Result
 }
 
 /// Waits until kswapd does nothing more: for want of room it gives up.
-fn rest<S: KernelStage>(stage: &mut S) -> Result<(), Finding> {
+pub(super) fn given_up<S: KernelStage>(stage: &mut S) -> Result<(), Finding> {
     const BUSY: [&str; 4] = ["pgscan_kswapd", "pgrefill", "pgdemote_kswapd", "thp_split_page"];
     at_rest(
         stage,

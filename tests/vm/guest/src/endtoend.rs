@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Model;
@@ -27,6 +27,7 @@ use homenode_machine::endtoend::collapse::{self, collapses};
 use homenode_machine::endtoend::home;
 use homenode_machine::endtoend::huge;
 use homenode_machine::endtoend::lists::{self, lists};
+use homenode_machine::endtoend::pressure::{self, What, pressed};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::split::{self, goes_down};
 use homenode_machine::endtoend::tiering::{self, s1};
@@ -39,7 +40,7 @@ use serde_json::{Map, Value, json};
 use crate::asked::Asked;
 use crate::memory::task_policy_local;
 use crate::topology::release;
-use crate::{TestResult, needs, skip};
+use crate::{Differs, TestResult, needs, skip};
 use program::Load;
 
 /// How often a running program is looked at. A guess: looking costs processor time.
@@ -313,7 +314,9 @@ impl Report {
         if self.wrong.is_empty() {
             return Ok(json!({"real_and_simulated": self.facts}));
         }
-        bail!("{}; figures, real and simulated: {}", self.wrong.join("; "), json!(self.facts))
+        let facts = json!({"real_and_simulated": self.facts});
+        let why = format!("{}; figures, real and simulated: {}", self.wrong.join("; "), facts);
+        Err(anyhow::Error::msg(Differs { why, facts }))
     }
 }
 
@@ -456,6 +459,48 @@ pub(crate) fn huge_demotion(asked: &Asked) -> TestResult {
         };
         // As for the lists: the twin's own memory would lie on them.
         let simulated = goes_down(&mut twin_of(&Real::new(asked)?, &before)?, &case);
+        tiered |= !matches!((&found, &simulated), (Ok(None), Ok(None)));
+        let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
+        let real = some(found);
+        let open = real.as_ref().map_or(&[][..], |figures| case.open(figures));
+        report.case(&case.name(), open, real, some(simulated));
+    }
+    needs(tiered, "this kernel takes no node for slower")?;
+    report.outcome()
+}
+
+/// A loop over more than the fast node.
+pub(crate) fn pressure_loop(asked: &Asked) -> TestResult {
+    under_pressure(asked, What::Loop)
+}
+
+/// A hot set beside memory that is touched once.
+pub(crate) fn pressure_beside(asked: &Asked) -> TestResult {
+    under_pressure(asked, What::Beside)
+}
+
+/// A fill beyond all tiers.
+pub(crate) fn pressure_fill(asked: &Asked) -> TestResult {
+    under_pressure(asked, What::Fill)
+}
+
+fn under_pressure(asked: &Asked, what: What) -> TestResult {
+    let (fast, slow) = fast_and_slow(asked)?;
+    let mut report = Report::default();
+    let mut tiered = false;
+    for (n, case) in pressure::Case::all(what, fast, slow).into_iter().enumerate() {
+        let (before, found) = {
+            let mut real = Real::new(asked)?;
+            // The case before has left kswapd with nothing that it could do.
+            if what == What::Fill && n > 0 {
+                split::revive(&mut real, (fast, slow)).map_err(anyhow::Error::msg)?;
+            }
+            real.tidy()?;
+            let before = real.read("/proc/zoneinfo").map_err(anyhow::Error::msg)?;
+            (before, pressed(&mut real, &case))
+        };
+        // As for the lists: the twin's own memory would lie on them.
+        let simulated = pressed(&mut twin_of(&Real::new(asked)?, &before)?, &case);
         tiered |= !matches!((&found, &simulated), (Ok(None), Ok(None)));
         let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
         let real = some(found);

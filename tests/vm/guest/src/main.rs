@@ -63,6 +63,19 @@ impl fmt::Display for Skip {
     }
 }
 
+/// What a test found to differ, with what was seen all the same.
+#[derive(Debug)]
+struct Differs {
+    why: String,
+    facts: Value,
+}
+
+impl fmt::Display for Differs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
 fn skip(why: impl Into<String>) -> Error {
     Error::msg(Skip(why.into()))
 }
@@ -115,6 +128,22 @@ const TESTS: &[Test] = &[
         "kswapd's active and inactive lists, on this kernel and on the simulated one",
         endtoend::lists_of,
     ),
+    long(test(
+        "pressure-loop",
+        "a loop over 1.2 times the fast node, on this kernel and on the simulated one",
+        endtoend::pressure_loop,
+    )),
+    long(test(
+        "pressure-beside",
+        "a hot set beside memory that is touched once, on this kernel and on the simulated one",
+        endtoend::pressure_beside,
+    )),
+    // After it kswapd has given up.
+    long(test(
+        "pressure-fill",
+        "a fill beyond all tiers, on this kernel and on the simulated one",
+        endtoend::pressure_fill,
+    )),
     test(
         "huge-pages",
         "who gets huge pages at a first touch, on this kernel and on the simulated one",
@@ -420,9 +449,12 @@ fn child(what: &str, done: Result<()>) -> ExitCode {
 fn result(test: &Test) -> Value {
     match Asked::read().and_then(|asked| (test.run)(&asked)) {
         Ok(facts) => json!({"verdict": "passed", "facts": facts}),
-        Err(error) => match error.downcast_ref::<Skip>() {
-            Some(Skip(why)) => json!({"verdict": "skipped", "why": why}),
-            None => json!({"verdict": "failed", "why": format!("{error:#}")}),
-        },
+        Err(error) => {
+            if let Some(Skip(why)) = error.downcast_ref::<Skip>() {
+                return json!({"verdict": "skipped", "why": why});
+            }
+            let facts = error.downcast_ref::<Differs>().map(|differs| &differs.facts);
+            json!({"verdict": "failed", "why": format!("{error:#}"), "facts": facts})
+        }
     }
 }
