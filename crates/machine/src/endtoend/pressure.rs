@@ -80,7 +80,7 @@ impl Case {
     /// Figures that are shown and not compared, since boots of one kernel differ by more, or
     /// since a difference is known; what medians come to: specs/end-to-end.md#pressure.
     ///
-    /// - A loop over base pages on lists may end its first turn early: [`super::lists::ended_early`].
+    /// - A turn of the loop may end early or go on to its goal: [`super::lists::ended_early`].
     /// - Beside a scan generations let go of more of a hot set than the simulated ones.
     /// - How often a kswapd goes round that can only fail hangs on other programs:
     ///   specs/exceptions/kswapd-rounds.md. One that has failed before goes round less often.
@@ -89,18 +89,21 @@ impl Case {
     pub fn open(&self, real: &Figures) -> &'static [&'static str] {
         let rounds = real.get(ROUNDS).copied().unwrap_or(0);
         match (self.what, self.generations, self.huge) {
-            (What::Loop, true, _) | (What::Loop, false, true) | (What::Beside, false, _) => {
-                &[ROUNDS]
-            }
-            (What::Loop, false, false) => &[ROUNDS, "pgsteal", "pgdemote"],
+            (What::Loop, _, _) => &[ROUNDS, "pgsteal", "pgdemote", "thp_migration_success"],
+            (What::Beside, false, _) => &[ROUNDS],
             (What::Beside, true, _) => {
                 &[ROUNDS, STAYED, "pgsteal", "pgdemote", "thp_fault_alloc", "thp_migration_success"]
             }
             (What::Fill, false, false) if rounds <= UNDISTURBED => &[ROUNDS, "pgsteal", "pgdemote"],
-            (What::Fill, false, _) => &[ROUNDS, "pgsteal", "pgdemote", "pgscan", "pgactivate"],
-            (What::Fill, true, _) => {
-                &[ROUNDS, "pgsteal", "pgdemote", "pgscan", "pgactivate", "thp_split_page"]
-            }
+            (What::Fill, _, _) => &[
+                ROUNDS,
+                "pgsteal",
+                "pgdemote",
+                "pgscan",
+                "pgactivate",
+                "thp_fault_alloc",
+                "thp_split_page",
+            ],
         }
     }
 }
