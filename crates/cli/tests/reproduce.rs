@@ -51,8 +51,8 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce ksm --machine MACHINES/small.toml",
         expect![[r#"
-        homenode: --machine: ksm runs on three machines of its own, with 2, 4 and 8 nodes
-    "#]],
+            homenode: --machine: ksm runs on machines of its own, with 2, 4 and 8 nodes
+        "#]],
     );
     refused(
         "reproduce recent-cpu --scale 2",

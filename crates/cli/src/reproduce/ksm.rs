@@ -41,7 +41,7 @@ struct Plan {
 impl Plan {
     fn new(asked: &Asked<'_>) -> Result<Self> {
         if asked.machine.is_some() {
-            bail!("--machine: ksm runs on three machines of its own, with 2, 4 and 8 nodes");
+            bail!("--machine: ksm runs on machines of its own, with 2, 4 and 8 nodes");
         }
         let (scales, shares): (_, &[u64]) = if asked.quick {
             (Scales { factors: [512, 1024], seeds: [2, 1], moved: 1024 }, &[25, 100, 400])

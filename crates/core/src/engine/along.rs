@@ -17,7 +17,6 @@
 use super::Engine;
 use super::open::Open;
 use super::pairs::CHUNK;
-use super::process::Tracked;
 use crate::units::{Pages, Picos};
 
 /// Pages of an order that tries.
@@ -46,23 +45,23 @@ impl Default for Along {
     }
 }
 
-impl Tracked {
+impl Along {
     /// Most pages that an order may name now, of `limit`; 0 while one tries.
-    pub(super) fn may_name(&self, limit: u64) -> u64 {
-        match self.along {
-            _ if self.apart().is_none() => limit,
-            Along::Unknown { .. } => limit.min(TRIED),
-            Along::Trying { .. } => 0,
-            Along::Alone | Along::Together => limit,
+    ///
+    /// * `apart` – pages of the process are told apart.
+    pub(super) fn may_name(self, apart: bool, limit: u64) -> u64 {
+        match self {
+            _ if !apart => limit,
+            Self::Unknown { .. } => limit.min(TRIED),
+            Self::Trying { .. } => 0,
+            Self::Alone | Self::Together => limit,
         }
     }
 
     /// An order is given.
-    pub(super) fn tries(&mut self) {
-        if let Along::Unknown { long } = self.along {
-            if self.apart().is_some() {
-                self.along = Along::Trying { long };
-            }
+    pub(super) fn tries(&mut self, apart: bool) {
+        if let (Self::Unknown { long }, true) = (*self, apart) {
+            *self = Self::Trying { long };
         }
     }
 }

@@ -197,6 +197,7 @@ impl Engine {
         let delay = self.settings.start_delay;
         let limit = self.limit() as u64;
         let p = self.processes.entry(who).or_insert_with(|| Tracked::new(delay, now));
+        let is_new = p.used.since.is_none();
         p.used.see(now, ran);
         if p.node != node {
             p.node = node;
@@ -204,7 +205,7 @@ impl Engine {
         }
         // By more than a sixty-fourth since the last look at it, a tenth of a second ago.
         let before = p.resident.0;
-        p.grows = before > 0 && resident.0 > before.saturating_add(before / 64);
+        p.grows = !is_new && resident.0 > before.saturating_add(before / 64);
         p.resident = resident;
         // Half of the spans for samples, the other for what regions and looks cut.
         p.grain =
@@ -385,6 +386,15 @@ impl Engine {
             && self.can_look()
             && !self.lack(Evidence::Heat)
             && p.census.is_none_or(new)
+    }
+
+    /// Whether it grows still, is new, and is going to be counted when it doesn't.
+    ///
+    /// Source: specs/engine.md#census.
+    pub(super) fn is_settling(&self, p: &Tracked) -> bool {
+        let young = p.watched.is_some_and(|at| self.now.saturating_sub(at) < self.settings.long);
+        let counts = self.source.shows() != Shows::Regions;
+        young && p.grows && p.census.is_none() && counts
     }
 
     /// What a finished order says about its spans.

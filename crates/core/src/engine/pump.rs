@@ -142,8 +142,9 @@ impl Engine {
         };
         let same = |p: &Piece| p.who == who && p.from == from && p.to == to && p.why == why;
         let waits = queue.iter().take_while(|p| same(p)).take(512).map(|p| p.span);
-        let limit = limit.min(pages(waits));
-        let limit = self.processes.get(&who).map_or(0, |p| p.may_name(limit));
+        let most = limit.min(pages(waits));
+        let process = self.processes.get(&who);
+        let limit = process.map_or(0, |p| p.along.may_name(p.apart().is_some(), most));
         let price = |n: u64| n.saturating_mul(self.per_page);
         if limit == 0 {
             return false;
@@ -200,7 +201,8 @@ impl Engine {
             over: self.settings.horizon,
         };
         if let Some(p) = self.processes.get_mut(&who) {
-            p.tries();
+            let apart = p.apart().is_some();
+            p.along.tries(apart);
         }
         let act = Act::Move { who, spans: join(&spans), from, to };
         self.issue(act, expect, Open { who, spans, between: Some((from, to)), named, cost, why });
@@ -223,7 +225,9 @@ impl Engine {
             let resident = self.processes.get(who).map_or(Pages(0), |p| p.resident);
             self.census_cost(resident) <= self.cpu.depth() / 2
         });
-        under_way.map(|o| o.who).chain(soon.copied()).collect()
+        // It is counted once it has stopped to grow; looks would use up what that takes.
+        let grow = self.processes.iter().filter(|(_, p)| self.is_settling(p)).map(|(who, _)| *who);
+        under_way.map(|o| o.who).chain(soon.copied()).chain(grow).collect()
     }
 
     /// One census.

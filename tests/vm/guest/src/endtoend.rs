@@ -272,6 +272,7 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Hardware {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Costs::default(),
     }
 }

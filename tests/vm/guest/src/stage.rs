@@ -295,6 +295,7 @@ fn machine(asked: &Asked) -> Result<Hardware> {
         idle_states: Vec::new(),
         curves: Vec::new(),
         loaded: Vec::new(),
+        defaults: None,
         costs: Default::default(),
     })
 }
