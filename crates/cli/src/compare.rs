@@ -15,6 +15,7 @@ mod sweep;
 mod workloads;
 
 use crate::contender::{self, Contender, Contenders, Knowledge};
+use crate::figures;
 use crate::knobs::{self, Setting};
 use crate::output;
 use crate::parallel;
@@ -413,7 +414,8 @@ fn notes(columns: &[Column], fields: &[Field]) -> Vec<String> {
                 Some(told) => format!("; 1:{}, {told}", scenario.scale.factor()),
                 None => String::new(),
             };
-            format!("machine {}: {}{told}", machine.name, machine.about)
+            let left_out = figures::defaults(machine).map(|d| format!("; {d}")).unwrap_or_default();
+            format!("machine {}: {}{told}{left_out}", machine.name, machine.about)
         })
         .collect();
     machines.sort();

@@ -109,7 +109,25 @@ fn contenders_stand_side_by_side_and_finished_runs_are_kept() {
     assert!(out.status.success() && text.contains("short: a hot set that begins below"), "{text}");
     assert!(text.contains('█') && text.contains("geometric mean of speed over one workload"));
     assert!(!text.contains("were from"), "{text}");
+    assert!(!text.contains("defaults"), "{text}");
     assert!(folder.join("cache/homenode/compare.jsonl").exists());
+}
+
+// A machine that was shipped says why its costs are homenode's own; one of the user's does not.
+#[test]
+fn costs_that_a_machine_leaves_out_are_told() {
+    let folder = Folder::new();
+    scenario(&folder);
+    let text = fs::read_to_string(folder.join("short.toml")).expect("written");
+    let machine = text.split('"').find(|w| w.ends_with("small-cxl.toml")).expect("a machine");
+    let own = fs::read_to_string(machine).expect("it is shipped");
+    let own: Vec<&str> = own.lines().filter(|l| !l.starts_with("defaults =")).collect();
+    folder.write("own.toml", &own.join("\n"));
+    folder.write("short.toml", &text.replace(machine, "own.toml"));
+    let out = run(&folder, "short.toml --columns off --seeds 1 --time 2s");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let told = text.lines().find(|l| l.starts_with("machine small-cxl: ")).expect("a machine");
+    assert!(told.contains("; defaults, not this machine's: "), "{told}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod tests;
 
 use super::Asked;
 use super::experiment::{Runs, Scales};
-use crate::figures::counter;
+use crate::figures::{counter, defaults};
 use anyhow::Result;
 use curve::Curve;
 use homenode_core::scale::Scale as Factor;
@@ -413,6 +413,7 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
          limit means little where a run has no few of them"
             .into(),
     ];
+    notes.extend(defaults(&bench.machine));
     if let Some(scale) = Factor::new(best.factor).filter(|s| !s.is_as_is()) {
         let small = scaled::machine(&bench.machine, best.factor);
         let version = bench.version(Kernel::Off);
