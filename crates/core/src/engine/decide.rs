@@ -152,6 +152,7 @@ impl Engine {
                 Shows::Faults => p.map.fold_faults(now, self.settings.interval, &scales),
                 Shows::Samples | Shows::Regions | Shows::Nothing => {}
             }
+            p.learn_keeps(now, self.settings.horizon, self.per_page);
             p.folded = now;
             if p.map.tidy(limit, now, &scales) {
                 self.ledger.coarsened += 1;
@@ -301,14 +302,23 @@ impl Engine {
             let shares = home.and_then(|home| all.shares.get_mut(&home));
             // Whether it goes down is said once all heat is known.
             let may_lower = shares.is_some_and(|s| {
-                let piece =
-                    Piece { who, span, from: on, to: on, pages, saves: 0, why: Reason::Hot };
+                let piece = Piece {
+                    who,
+                    span,
+                    from: on,
+                    to: on,
+                    pages,
+                    saves: 0,
+                    gains: 0,
+                    why: Reason::Hot,
+                };
                 s.add(Some(on) == home, top, is_stale, heat, piece)
             });
             let lead = if top { self.lead(p, span, cell) } else { Some(ONE) };
             let each = gain.map_or(0, |(_, g)| saving(least, g, 1, horizon));
             // What one side gains the other loses.
-            let each = (each * u128::from(lead.unwrap_or(ONE))) >> 32;
+            let gains = (each * u128::from(lead.unwrap_or(ONE))) >> 32;
+            let each = p.comes(gains, self.per_page);
             let worth = each > u128::from(self.per_page);
             if let Some((to, _)) = gain.filter(|_| worth) {
                 let why = if top { Reason::NearItsCpus } else { Reason::Hot };
@@ -317,12 +327,12 @@ impl Engine {
                 } else if lead.is_none() {
                     verdict = stay(Why::Unsettled);
                 } else {
-                    let piece = Piece { who, span, from: on, to, pages, saves: 0, why };
+                    let piece = Piece { who, span, from: on, to, pages, saves: 0, gains: 0, why };
                     if top {
                         all.near.pages += pages;
                         all.near.saves = all.near.saves.saturating_add(times(each, pages));
                     }
-                    let c = Candidate { piece, heat, each };
+                    let c = Candidate { piece, heat, each, gains };
                     all.candidates.entry(to).or_default().push(c);
                     continue;
                 }
@@ -437,6 +447,7 @@ impl Engine {
                 queue.push_back(Piece {
                     pages: direct,
                     saves: times(c.each, direct),
+                    gains: times(c.gains, direct),
                     span: head,
                     ..c.piece.clone()
                 });
@@ -474,7 +485,8 @@ impl Engine {
                 budget -= n_pairs;
                 taken += n_pairs;
                 let (span, _) = split(span, rest, n_pairs);
-                pairs.push(Piece { pages: n_pairs, span, ..c.piece.clone() });
+                let gains = times(c.gains, n_pairs);
+                pairs.push(Piece { pages: n_pairs, span, gains, ..c.piece.clone() });
             }
             if taken > 0 {
                 threshold = Some(c.heat);
@@ -618,6 +630,7 @@ impl Resident {
             to: below.map_or(from, |(n, _)| n),
             pages,
             saves: 0,
+            gains: 0,
             why: Reason::MakeRoom,
         }
     }

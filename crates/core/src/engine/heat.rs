@@ -123,6 +123,44 @@ pub(super) struct Earns {
     pub(super) until: Picos,
     /// What an access saves, in picoseconds, or loses, for memory that went down.
     pub(super) each: i64,
+    /// What all of them were expected to save by then, and what they came to save so far.
+    pub(super) kept: Kept,
+    /// How much that was for a page.
+    pub(super) class: Class,
+}
+
+/// How much a move is expected to save, in powers of two of what it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Class(u8);
+
+impl Class {
+    /// How many there are; the last one is of all that save more.
+    pub(super) const ALL: usize = 16;
+    pub(super) fn of(gains: u128, costs: u64) -> Self {
+        let times = (gains / u128::from(costs.max(1))).max(1).ilog2();
+        Self(times.min(Self::ALL as u32 - 1) as u8)
+    }
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Savings as they were expected, and as they came, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) expected: u128,
+    pub(super) came: u128,
+}
+
+impl Kept {
+    pub(super) fn add(&mut self, more: Self) {
+        self.expected = self.expected.saturating_add(more.expected);
+        self.came = self.came.saturating_add(more.came);
+    }
+    fn part(self, part: u64, whole: u64) -> Self {
+        let of = |v: u128| v.min(1 << 60) * u128::from(part) / u128::from(whole.max(1));
+        Self { expected: of(self.expected), came: of(self.came) }
+    }
 }
 
 /// What past orders taught about a stretch.
@@ -187,7 +225,8 @@ impl Cell {
 
     /// The same, of `part` of its `whole` pages.
     pub(super) fn part(&self, part: u64, whole: u64) -> Self {
-        Self { place: self.place.as_ref().map(|p| p.share(part, whole)), ..self.clone() }
+        let earns = self.earns.map(|e| Earns { kept: e.kept.part(part, whole), ..e });
+        Self { place: self.place.as_ref().map(|p| p.share(part, whole)), earns, ..self.clone() }
     }
 
     /// What part of the short and the long average of its `pages` one observation is,
@@ -212,9 +251,13 @@ impl Cell {
     /// What so many thousandths of an access earn, in picoseconds.
     ///
     /// Source: specs/engine.md#budgets.
-    pub(super) fn earned(&self, milli: u128, now: Picos) -> i128 {
-        let each = self.earns.filter(|e| now <= e.until).map_or(0, |e| i128::from(e.each));
-        i128::try_from(milli / 1000).unwrap_or(i128::MAX).saturating_mul(each)
+    pub(super) fn earned(&mut self, milli: u128, now: Picos) -> i128 {
+        let Some(earns) = self.earns.as_mut().filter(|e| now <= e.until) else { return 0 };
+        let came = i128::try_from(milli / 1000).unwrap_or(i128::MAX);
+        let came = came.saturating_mul(i128::from(earns.each));
+        let more = Kept { expected: 0, came: u128::try_from(came).unwrap_or(0) };
+        earns.kept.add(more);
+        came
     }
 
     /// Its heat as far as the last word bears it out: what is to go up saves no more than that,
@@ -328,6 +371,7 @@ impl HeatMap {
         let left = at - start;
         let mut right = cell.part(whole - left, whole);
         cell.place = cell.place.as_ref().map(|p| p.share(left, whole));
+        cell.earns = cell.earns.map(|e| Earns { kept: e.kept.part(left, whole), ..e });
         let part = narrow(u128::from(cell.sum) * u128::from(left) / u128::from(whole));
         right.sum = cell.sum - part;
         cell.sum = part;
@@ -482,6 +526,26 @@ impl HeatMap {
         }
     }
 
+    /// What was expected of memory that went up within the horizon, as far as it is over, and what came.
+    /// Of what has been up for a horizon no more is looked for; that is the first of both sums.
+    ///
+    /// Source: specs/engine.md#kept.
+    pub(super) fn kept(&mut self, now: Picos, horizon: Picos) -> [[Kept; Class::ALL]; 2] {
+        let [mut ended, mut stays] = [[Kept::default(); Class::ALL]; 2];
+        for c in self.cells.values_mut() {
+            let Some(e) = c.earns.filter(|e| e.each > 0) else { continue };
+            if now > e.until {
+                c.earns = None;
+                ended[e.class.index()].add(e.kept);
+            } else {
+                let left = e.until.saturating_sub(now).0.min(horizon.0);
+                let part = Kept { came: 0, ..e.kept }.part(horizon.0 - left, horizon.0);
+                stays[e.class.index()].add(Kept { came: e.kept.came, ..part });
+            }
+        }
+        [ended, stays]
+    }
+
     /// Takes neighbours together that look alike, then ever more unlike ones until
     /// there are at most `limit`. Says whether unlike ones were taken together.
     ///
@@ -621,7 +685,10 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
                 |e: Option<Earns>, n: u64| i128::from(e.map_or(0, |e| e.each)) * i128::from(n);
             let each = (sum(x, na) + sum(y, nb)) / i128::from(na + nb).max(1);
             let until = x.into_iter().chain(y).map(|e| e.until).max().unwrap_or_default();
-            Some(Earns { until, each: i64::try_from(each).unwrap_or(0) })
+            let mut kept = Kept::default();
+            x.into_iter().chain(y).for_each(|e| kept.add(e.kept));
+            let class = x.into_iter().chain(y).map(|e| e.class).max().unwrap_or_default();
+            Some(Earns { until, each: i64::try_from(each).unwrap_or(0), kept, class })
         }
     };
     a.end = b.end;
@@ -795,6 +862,31 @@ mod tests {
         assert!(map.at_page(u64::MAX, 8, at(1)).is_none(), "beyond the last block");
         let spans: Vec<_> = map.iter().map(|(s, _)| (s.start, s.end)).collect();
         assert_eq!(spans, [(0, 32), (32, 40), (40, 96), (96, 100), (100, 104)]);
+    }
+
+    // specs/engine.md#kept: 100 pages went up a quarter of a horizon ago and were to save 800 in it.
+    #[test]
+    fn what_comes_is_held_against_what_was_expected_so_far() {
+        let mut map = HeatMap::default();
+        let all = Span { start: 0, end: 100 };
+        let (until, horizon) = (at(8), at(8));
+        let kept = Kept { expected: 800, came: 0 };
+        map.paint(all, at(0), |c| c.earns = Some(Earns { until, each: 5, kept, class: Class(2) }));
+        let hit = map.at_page(30, 1, at(1)).unwrap();
+        assert_eq!(hit.earned(3000, at(1)), 15, "three accesses of 5");
+        let of = |sums: [[Kept; Class::ALL]; 2]| sums.map(|s| (s[2].expected, s[2].came));
+        assert_eq!(of(map.kept(at(2), horizon)), [(0, 0), (200, 15)]);
+        map.tidy(1, at(2), &SCALES);
+        assert_eq!((map.len(), of(map.kept(at(4), horizon))), (1, [(0, 0), (400, 15)]), "as one");
+        assert_eq!(of(map.kept(at(9), horizon)), [(800, 15), (0, 0)], "no more comes");
+        assert_eq!(of(map.kept(at(9), horizon)), [(0, 0), (0, 0)], "said once");
+    }
+
+    // specs/engine.md#kept
+    #[test]
+    fn moves_are_told_apart_by_what_they_promise() {
+        let class = |gains| Class::of(gains, 10).index();
+        assert_eq!([0, 9, 19, 20, 39, 40, 1 << 40].map(class), [0, 0, 0, 1, 1, 2, Class::ALL - 1]);
     }
 
     // specs/engine.md#memory: far apart, so that none can be taken together.

@@ -157,7 +157,13 @@ impl Engine {
             *its -= u128::from(heat) * u128::from(fits);
             self.ledger.judge(Verdict::Move { to: piece.to, why: piece.why }, fits);
             let (span, _) = split(piece.span, piece.pages, fits);
-            queue.push_back(Piece { pages: fits, saves: times(each, fits), span, ..piece });
+            queue.push_back(Piece {
+                pages: fits,
+                saves: times(each, fits),
+                gains: 0,
+                span,
+                ..piece
+            });
         }
     }
 

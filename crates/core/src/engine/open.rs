@@ -23,13 +23,15 @@ pub(super) struct Open {
     pub(super) named: u64,
     /// Processor time that was set aside for it.
     pub(super) cost: u64,
+    /// What its pages' accesses are expected to save.
+    pub(super) gains: u128,
     pub(super) why: Reason,
 }
 
 impl Open {
     pub(super) fn watch(who: Who) -> Self {
         let why = Reason::SlowStartOver;
-        Self { who, spans: Vec::new(), between: None, named: 0, cost: 0, why }
+        Self { who, spans: Vec::new(), between: None, named: 0, cost: 0, gains: 0, why }
     }
     pub(super) fn bring(who: Who) -> Self {
         Self { why: Reason::NearItsMemory, ..Self::watch(who) }

@@ -27,6 +27,8 @@ pub(super) struct Piece {
     pub(super) pages: u64,
     /// What moving it is expected to save, in picoseconds.
     pub(super) saves: u128,
+    /// What its accesses are, with nothing taken off for what makes room or doesn't stay hot.
+    pub(super) gains: u128,
     pub(super) why: Reason,
 }
 
@@ -93,8 +95,10 @@ impl Plan {
 pub(super) struct Candidate {
     pub(super) piece: Piece,
     pub(super) heat: Rate,
-    /// What one page saves within the horizon.
+    /// What one page saves within the horizon, as far as such memory has been seen to stay hot.
     pub(super) each: u128,
+    /// And if it did for all of it.
+    pub(super) gains: u128,
 }
 
 /// What several pages save, as far as a time can say it.

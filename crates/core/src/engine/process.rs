@@ -1,7 +1,8 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
 use super::along::Along;
-use super::heat::{self, Cell, Earns, HeatMap, Scales, Told};
+use super::estimate::ONE;
+use super::heat::{self, Cell, Class, Earns, HeatMap, Kept, Scales, Told};
 use super::open::Open;
 use super::pairs::{CHUNK, Hit, Pairs};
 use super::place::{OnNodes, Place};
@@ -14,6 +15,10 @@ use crate::policy::span::{Span, Who, overlaps};
 use crate::scenario::SlowStart;
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
+
+/// A move counts for this part of what it promises at least, as 2^-32: a sixty-fourth, so that
+/// what is hot enough goes up even so, and shows whether it stays hot by now.
+const LEAST_KEPT: u64 = ONE / 64;
 
 /// Spans that every process may tell apart.
 const LEAST_SPANS: usize = 16;
@@ -100,6 +105,10 @@ pub(super) struct Tracked {
     pub(super) pairs: Pairs,
     /// Whether its pages move by themselves.
     pub(super) along: Along,
+    /// What became of memory that went up and is not looked at any more, the older the less of it.
+    past: [Kept; Class::ALL],
+    /// What part of what is expected within the horizon comes, as 2^-32.
+    keeps: [u64; Class::ALL],
     /// Spans of open orders: end by start.
     pub(super) busy: BTreeMap<u64, u64>,
     /// Where spans are, told but not taken in yet.
@@ -121,13 +130,51 @@ impl Tracked {
     fn new(delay: Picos, now: Picos) -> Self {
         let ms = u32::try_from(delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
         let scan = TaskScan { period_ms: ms, ..TaskScan::default() };
-        Self { scan, node_since: now, grain: 1, folded: now, ..Self::default() }
+        Self {
+            scan,
+            node_since: now,
+            grain: 1,
+            folded: now,
+            keeps: [ONE; Class::ALL],
+            ..Self::default()
+        }
     }
 
     /// Which of its pages were hit, and how unlike they are, where they are told apart.
     pub(super) fn apart(&self) -> Option<(&Pairs, u64)> {
         let shape = self.pairs.shape().filter(|_| self.along != Along::Together)?;
         Some((&self.pairs, shape))
+    }
+
+    /// How much of what was expected of memory that went up has come.
+    ///
+    /// * `per_page` – what moving a page takes.
+    ///
+    /// Source: specs/engine.md#kept.
+    pub(super) fn learn_keeps(&mut self, now: Picos, horizon: Picos, per_page: u64) {
+        let since = now.saturating_sub(self.folded);
+        let less = |v: u128| {
+            let v = u64::try_from(v).unwrap_or(u64::MAX);
+            u128::from(heat::decay(v, since, horizon))
+        };
+        let [ended, stays] = self.map.kept(now, horizon);
+        for (i, past) in self.past.iter_mut().enumerate() {
+            *past = Kept { expected: less(past.expected), came: less(past.came) };
+            past.add(ended[i]);
+            let mut all = stays[i];
+            all.add(*past);
+            let Kept { expected, came } = all;
+            // As much as moves of two hundred and fifty-six pages there and back: less says little.
+            let enough = expected >= u128::from(per_page) * 512;
+            let part = (came.min(expected) << 32).checked_div(expected).unwrap_or(0);
+            let part = u64::try_from(part).unwrap_or(ONE).max(LEAST_KEPT);
+            self.keeps[i] = if enough { part } else { ONE };
+        }
+    }
+
+    /// What of so much comes, as such moves have shown.
+    pub(super) fn comes(&self, gains: u128, per_page: u64) -> u128 {
+        (gains * u128::from(self.keeps[Class::of(gains, per_page).index()])) >> 32
     }
 
     /// Whether an open order names some of it.
@@ -402,6 +449,7 @@ impl Engine {
     /// Source: specs/engine.md#failures.
     pub(super) fn settle(&mut self, open: &Open, tried: Pages, moved: Pages, fails: Fails) {
         let (now, settings, nodes) = (self.now, self.settings, &self.nodes);
+        let per_page = self.per_page;
         let seen_cpu = !self.lacks.contains(&Evidence::Cpu);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
         let its_cpu = p.node.or_else(|| nodes.only_cpu());
@@ -439,6 +487,7 @@ impl Engine {
         // Those of the spans that were not there are known to be elsewhere.
         let whole =
             tried.0 > 0 && moved + fails.absent == tried && moved.0 >= p.on(&open.spans, from);
+        let mut undone = [Kept::default(); Class::ALL];
         for &span in &open.spans {
             if tried.0 == 0 || only(fails.busy) {
                 // All of them, so no look is needed to know which.
@@ -448,7 +497,14 @@ impl Engine {
             } else if only(fails.forbidden) {
                 p.map.change(span, |c| c.trouble.forbidden = true);
             } else if whole {
+                let mut at = span.start;
                 p.map.change(span, |c| {
+                    // It went up within the horizon, and no more comes of that.
+                    if let Some(e) = c.earns.filter(|e| e.each > 0 && now <= e.until) {
+                        undone[e.class.index()].add(e.kept);
+                    }
+                    let pages = c.end - at;
+                    at = c.end;
                     (c.trouble.busy, c.trouble.suspect) = (0, None);
                     let cpu = c.from.filter(|_| seen_cpu).map(|(n, _)| n).or(its_cpu);
                     if let Some(place) = &mut c.place {
@@ -457,7 +513,11 @@ impl Engine {
                         let each = cpu.map_or(0, |cpu| nodes.saves(cpu, from, to));
                         let each = i128::from(each) * came / i128::from(place.present()).max(1);
                         let each = i64::try_from(each).unwrap_or(0);
-                        c.earns = (each != 0).then_some(Earns { until, each });
+                        let expected =
+                            open.gains * u128::from(pages) / u128::from(open.named.max(1));
+                        let kept = Kept { expected, came: 0 };
+                        let class = Class::of(expected / u128::from(pages.max(1)), per_page);
+                        c.earns = (each != 0).then_some(Earns { until, each, kept, class });
                         place.shift(from, to);
                     }
                 });
@@ -470,6 +530,7 @@ impl Engine {
                 });
             }
         }
+        p.past.iter_mut().zip(undone).for_each(|(past, more)| past.add(more));
     }
 
     /// Whether silence about memory on a fast node means that it is cold.

@@ -153,7 +153,8 @@ impl Engine {
             self.wait_for(self.when_moved(limit, price(limit)));
             return false;
         }
-        let (mut spans, mut named, mut costs, mut saves) = (BTreeMap::new(), 0, 0u128, 0u128);
+        let (mut spans, mut named, mut costs) = (BTreeMap::new(), 0, 0u128);
+        let (mut saves, mut gains) = (0u128, 0u128);
         while named < limit {
             let Some(p) = queue.front_mut().filter(|p| same(p)) else { break };
             let busy = self.processes.get(&who).is_none_or(|x| x.is_busy(p.span));
@@ -176,11 +177,14 @@ impl Engine {
             named += part;
             costs += c;
             saves += s;
+            let g = share(p.gains);
+            gains += g;
             if part == len {
                 queue.pop_front();
             } else {
                 p.span.start = head.end;
                 p.saves -= s;
+                p.gains -= g;
                 // Rounded up: what is left must not cost more for each page than the whole.
                 let n = (u128::from(p.pages) * u128::from(part)).div_ceil(u128::from(len));
                 p.pages = p.pages.saturating_sub(u64::try_from(n).unwrap_or(u64::MAX));
@@ -205,7 +209,11 @@ impl Engine {
             p.along.tries(apart);
         }
         let act = Act::Move { who, spans: join(&spans), from, to };
-        self.issue(act, expect, Open { who, spans, between: Some((from, to)), named, cost, why });
+        self.issue(
+            act,
+            expect,
+            Open { who, spans, between: Some((from, to)), named, cost, gains, why },
+        );
         true
     }
 
@@ -256,7 +264,7 @@ impl Engine {
         self.cpu.take(cost);
         let expect = Benefit { saves: Picos(0), costs: Picos(cost), over: self.settings.horizon };
         let why = Reason::MemoryUnknown;
-        let open = Open { who, spans: Vec::new(), between: None, named: 0, cost, why };
+        let open = Open { who, spans: Vec::new(), between: None, named: 0, cost, gains: 0, why };
         self.issue(Act::Census { who }, expect, open);
         true
     }
@@ -320,7 +328,7 @@ impl Engine {
         };
         let why = Reason::PlaceUnknown;
         let act = Act::Look { who, spans: spans.clone() };
-        self.issue(act, expect, Open { who, spans, between: None, named, cost, why });
+        self.issue(act, expect, Open { who, spans, between: None, named, cost, gains: 0, why });
         true
     }
 
