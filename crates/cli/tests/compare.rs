@@ -122,8 +122,8 @@ fn costs_that_a_machine_leaves_out_are_told() {
     let machine = text.split('"').find(|w| w.ends_with("small-cxl.toml")).expect("a machine");
     let own = fs::read_to_string(machine).expect("it is shipped");
     let own: Vec<&str> = own.lines().filter(|l| !l.starts_with("defaults =")).collect();
-    folder.write("own.toml", &own.join("\n"));
-    folder.write("short.toml", &text.replace(machine, "own.toml"));
+    folder.write("own.toml", own.join("\n"));
+    folder.write("short.toml", text.replace(machine, "own.toml"));
     let out = run(&folder, "short.toml --columns off --seeds 1 --time 2s");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let told = text.lines().find(|l| l.starts_with("machine small-cxl: ")).expect("a machine");
