@@ -27,7 +27,8 @@ pub(super) struct Piece {
     pub(super) pages: u64,
     /// What moving it is expected to save, in picoseconds.
     pub(super) saves: u128,
-    /// What its accesses are, with nothing taken off for what makes room or doesn't stay hot.
+    /// What its accesses are expected to save, with nothing taken off for what makes room or doesn't
+    /// stay hot.
     pub(super) gains: u128,
     pub(super) why: Reason,
 }

@@ -357,8 +357,15 @@ impl Engine {
         p.samples = p.samples.saturating_add(1);
         // Of a chunk, as long as its pages are alike as far as is known.
         let Some((pages, cell)) = p.map.sampled(vpn, CHUNK.max(p.grain), now) else { return };
-        let apart = match p.pairs.hit(vpn, now, long) {
-            _ if pages == 1 || p.along == Along::Together => false,
+        let hit = match p.along {
+            // Nobody asks any more how unlike its pages are.
+            Along::Together => Hit::Alike,
+            Along::Unknown { .. } | Along::Trying { .. } | Along::Alone => {
+                p.pairs.hit(vpn, now, long)
+            }
+        };
+        let apart = match hit {
+            _ if pages == 1 => false,
             Hit::Alike => false,
             Hit::First => room,
             Hit::Again => true,

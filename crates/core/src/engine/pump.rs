@@ -144,7 +144,8 @@ impl Engine {
         let waits = queue.iter().take_while(|p| same(p)).take(512).map(|p| p.span);
         let most = limit.min(pages(waits));
         let process = self.processes.get(&who);
-        let limit = process.map_or(0, |p| p.along.may_name(p.apart().is_some(), most));
+        let apart = process.is_some_and(|p| p.apart().is_some());
+        let limit = process.map_or(0, |p| p.along.may_name(apart, most));
         let price = |n: u64| n.saturating_mul(self.per_page);
         if limit == 0 {
             return false;
@@ -205,7 +206,6 @@ impl Engine {
             over: self.settings.horizon,
         };
         if let Some(p) = self.processes.get_mut(&who) {
-            let apart = p.apart().is_some();
             p.along.tries(apart);
         }
         let act = Act::Move { who, spans: join(&spans), from, to };
