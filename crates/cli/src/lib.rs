@@ -63,6 +63,7 @@ mod seen;
 mod small;
 mod spread;
 mod tiers;
+mod told;
 mod watched;
 mod whom;
 

@@ -367,6 +367,7 @@ fn report(
     if let Some(intervals) = Intervals::new(recorded, played) {
         let names: Vec<String> = columns.iter().map(Contender::title).collect();
         notes.push(intervals.note(&names));
+        notes.extend(intervals.told().map(str::to_owned));
     }
     notes.extend(mlp.note());
     if !recorded.cpus.is_empty() {

@@ -143,8 +143,19 @@ impl Run {
         of.weight(machine, &self.missed) / self.rounds.max(1.0)
     }
     /// What hangs on the time of an instruction: computing that is not hidden behind misses.
-    fn seen(&self) -> f64 {
+    pub(crate) fn seen(&self) -> f64 {
         (self.computing - self.missed.hidden as f64 / self.rounds.max(1.0)).max(0.0)
+    }
+    /// How much instructions of this run take less, where on the unmodified machine they take less by 1.
+    ///
+    /// * `before` – a round on the unmodified machine.
+    pub(crate) fn share(&self, before: &Self) -> f64 {
+        let seen = before.seen();
+        if seen > before.computing * SEEN { self.seen() / seen } else { 0.0 }
+    }
+    /// What so many picoseconds more are of a round, as a logarithm.
+    pub(crate) fn part(&self, more: f64) -> f64 {
+        (more / self.ran.max(1.0)).max(-0.99).ln_1p()
     }
 }
 
@@ -165,15 +176,13 @@ pub(crate) fn parts(
     before: &Run,
     native: f64,
 ) -> Vec<f64> {
-    let seen = before.seen();
-    let share = if seen > before.computing * SEEN { run.seen() / seen } else { 0.0 };
-    let part = |time: f64| (time / run.ran.max(1.0)).max(-0.99).ln_1p();
+    let share = run.share(before);
     let of = |&rests: &Rests| {
         let more = run.weight(rests, machine) - before.weight(rests, machine) * share;
-        part(more * rests.end(machine))
+        run.part(more * rests.end(machine))
     };
     let native = before.ran * share * native;
-    rests.iter().map(of).chain([part(native)]).collect()
+    rests.iter().map(of).chain([run.part(native)]).collect()
 }
 
 #[cfg(test)]

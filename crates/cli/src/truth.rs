@@ -13,6 +13,7 @@ use crate::failure::Lacks;
 use crate::output;
 use crate::progress::Progress;
 use crate::spread::Predicted;
+use crate::told::Told;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{TruthPlan, parse_truth, read_machine};
 use homenode_core::costs::{Cost, Origin};
@@ -23,6 +24,7 @@ use homenode_measure::constants::{self, Options};
 use homenode_measure::record;
 use homenode_measure::truth::{self, Case, Kernel};
 use homenode_measure::workload::Program;
+use homenode_sim::Overlap;
 use predict::Near;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -204,6 +206,9 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<MemCheck> {
             },
         }
     }
+    let told = Told::of(&machine, Some(Overlap::of(&machine)));
+    // Without curves there is no interval to name.
+    check.notes.extend(told.filter(|_| !machine.curves.is_empty()).map(|t| t.note(&machine)));
     for row in &check.rows {
         progress.murmur(&format!("predicted: {}", row.prediction()));
     }

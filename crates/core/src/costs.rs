@@ -161,6 +161,10 @@ cost_keys! {
     /// The same for independent updates (a load and a store) of lines in no order: the
     /// store's latency over the time of one.
     UpdateParallelism = "update_parallelism", Ratio, Apart, 1_000..=1_000_000, default 4_000, "order of memory_parallelism, less for lines written back";
+    /// The same for independent loads each of which is followed by a store to an address that the loaded
+    /// value tells. As many as of other updates where a core lets loads pass stores whose address isn't
+    /// known yet (speculative store bypass), 1 where it doesn't. Source: specs/load.md#told.
+    ToldStoreParallelism = "told_store_parallelism", Ratio, Apart, 1_000..=1_000_000, default 4_000, "as update_parallelism: of a machine that doesn't say, loads are taken to pass such stores";
     /// Time of an independent update of a word where the second level has its line.
     UpdateL2 = "update_l2", Nanoseconds, Apart, 1..=1_000_000, default 1_500, "order of current cores";
     /// The same where the last level has it.

@@ -13,6 +13,7 @@
 //! | caches | walks over growing sizes |
 //! | `memory_parallelism` | up to 48 walks interleaved, against one |
 //! | `update_parallelism` | independent updates of random words, against an owning walk |
+//! | `told_store_parallelism` | the same, each stored to where the loaded word says |
 //! | `stream_parallelism`, `stream_store_parallelism` | one core in order, against the latency |
 //! | curves | walks, streams and updates over some twenty footprints, each round at another place |
 //! | `update_l2`, `update_llc` | the curve of updates, well inside of each cache |

@@ -117,6 +117,11 @@ pub struct MissTime {
     /// By what an instruction takes, misses apart: computing that misses hide, which is to be taken off all
     /// computing.
     pub hidden: u64,
+    /// Of misses in no order that overlap with others or with computing: what they took, or that computing if it
+    /// took longer.
+    pub overlapped: u64,
+    /// What the same would have taken if each had waited for the one before: whole latencies.
+    pub alone: u64,
 }
 
 /// The same of a task since its last look, by zone of the memory.
@@ -127,12 +132,15 @@ pub(crate) struct Missed {
     stream: [u64; 2],
     window: u64,
     hidden: u64,
+    overlapped: u64,
+    alone: u64,
 }
 
 impl Missed {
     /// Adds the misses of a row: what its loads and its stores took, each with what decided it.
     ///
     /// * `hidden` – computing that went on behind them, and whether the window is what bounds it.
+    /// * `latencies` – what all of them would take, each for itself.
     #[inline]
     pub(crate) fn row(
         &mut self,
@@ -140,7 +148,13 @@ impl Missed {
         took: [(u64, Decides); 2],
         stream: bool,
         (hidden, bounded): (u64, bool),
+        latencies: u64,
     ) {
+        let least = (took[0].0 + took[1].0).max(hidden);
+        if !stream && latencies > least {
+            self.overlapped += least;
+            self.alone += latencies;
+        }
         // What computing hides as a whole changes nothing.
         if took[0].0 + took[1].0 <= hidden {
             return;
@@ -170,13 +184,15 @@ impl MissTime {
         for (zone, &time) in missed.zones.iter().enumerate().filter(|z| *z.1 > 0) {
             self.links[from][node_of(zone)] += time;
         }
-        let Missed { zones: _, random, stream, window, hidden } = missed;
+        let Missed { zones: _, random, stream, window, hidden, overlapped, alone } = missed;
         for i in 0..2 {
             self.random[i] += random[i];
             self.stream[i] += stream[i];
         }
         self.window += window;
         self.hidden += hidden;
+        self.overlapped += overlapped;
+        self.alone += alone;
     }
 }
 
@@ -232,15 +248,25 @@ mod tests {
     fn what_misses_hang_on_is_told_apart_and_hidden_ones_count_nowhere() {
         let mut m = Missed::default();
         let (lines, window) = ((3_000, Decides::Lines), (500, Decides::Window));
-        m.row(1, [lines, window], false, (1_000, true));
-        m.row(0, [lines, (0, Decides::Latency)], true, (3_000, false));
-        m.row(0, [lines, (0, Decides::Latency)], true, (0, false));
+        m.row(1, [lines, window], false, (1_000, true), 20_000);
+        m.row(0, [lines, (0, Decides::Latency)], true, (3_000, false), 20_000);
+        m.row(0, [lines, (0, Decides::Latency)], true, (0, false), 20_000);
         let mut all = MissTime::new(2);
         all.add(1, &m, |zone| 1 - zone);
         all.add(1, &m, |zone| 1 - zone);
         assert_eq!(all.links, [[0, 0], [7_000, 6_000]]);
         assert_eq!((all.random, all.stream), ([6_000, 0], [6_000, 0]));
         assert_eq!((all.window, all.hidden), (2 * 1_500, 2 * 1_000));
+        assert_eq!(
+            (all.overlapped, all.alone),
+            (2 * 3_500, 2 * 20_000),
+            "streams wait for nothing"
+        );
+        // Behind computing, and a whole latency in any case.
+        let mut m = Missed::default();
+        m.row(0, [(3_000, Decides::Window), (0, Decides::Latency)], false, (5_000, true), 20_000);
+        m.row(0, [(9_000, Decides::Latency), (0, Decides::Latency)], false, (0, false), 9_000);
+        assert_eq!((m.overlapped, m.alone), (5_000, 20_000));
     }
 
     #[test]

@@ -838,7 +838,7 @@ impl Player {
         let Some(o) = self.charge.overlap else {
             let all = (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
             let took = [(all, Decides::Lines), (0, Decides::Latency)];
-            self.lines.missed.row(zone, took, false, (0, false));
+            self.lines.missed.row(zone, took, false, (0, false), 0);
             return all;
         };
         let stream = row.what & 4 != 0;
@@ -856,7 +856,8 @@ impl Player {
         let slowly = |full| sim.cpus[cpu].computing(full);
         let compute = slowly(self.computing(row));
         let hidden = o.hidden(compute, slowly(self.attos), stream);
-        self.lines.missed.row(zone, took, stream, (hidden, hidden < compute));
+        let latencies = r * latency[read] + w * latency[write];
+        self.lines.missed.row(zone, took, stream, (hidden, hidden < compute), latencies);
         (took[0].0 + took[1].0).saturating_sub(hidden)
     }
 

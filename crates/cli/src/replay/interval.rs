@@ -5,6 +5,7 @@
 use super::play::{self, Played};
 use super::recorded::Recorded;
 use crate::spread::{self, Predicted, Rests};
+use crate::told::{self, Told};
 use homenode_core::costs::Cost;
 use serde_json::{Value, json};
 
@@ -37,6 +38,8 @@ pub(crate) struct Intervals {
     made_of: Vec<&'static str>,
     /// Nodes whose latency has no spread: numbers.
     quoted: Vec<String>,
+    /// Of stores whose address memory tells, where they are slower here.
+    told: Option<String>,
 }
 
 impl Intervals {
@@ -49,30 +52,33 @@ impl Intervals {
             return None;
         }
         let recording = &recorded.loaded.recording;
-        let parts: Vec<Vec<f64>> = played
+        let told = Told::of(machine, play::overlap(machine, recorded.mlp));
+        // What goes both ways, and what stores whose address memory tells may take more.
+        let parts: Vec<(Vec<f64>, f64)> = played
             .iter()
             .map(|p| {
                 let run = p.run(recording, &cal.rates);
-                spread::parts(machine, &rests, &run, &cal.run, cal.native_end)
+                let both = spread::parts(machine, &rests, &run, &cal.run, cal.native_end);
+                (both, told.as_ref().map_or(0.0, |t| t.part(&run, &cal.run)))
             })
             .collect();
-        let both = |part: &f64| (part.abs(), part.abs());
-        let of = |time: f64, parts: &[f64]| {
-            Predicted::of(time, &parts.iter().map(both).collect::<Vec<_>>())
+        let of = |time: f64, parts: &[f64], told: f64| {
+            let both = parts.iter().map(|part| (part.abs(), part.abs()));
+            Predicted::of(time, &both.chain([told::one_way(told)]).collect::<Vec<_>>())
         };
         let clock = |p: &Played| {
             p.rounds().last().map_or(0.0, |&end| end as f64 / 1e12 / p.rounds().len() as f64)
         };
         let first = clock(played.first()?);
-        let columns = played.iter().zip(&parts).map(|(p, own)| {
+        let columns = played.iter().zip(&parts).map(|(p, (own, told))| {
             let time = clock(p);
             // What moves both columns alike changes no gain.
-            let apart: Vec<f64> = own.iter().zip(&parts[0]).map(|(a, b)| a - b).collect();
-            let faster = of(first / time.max(f64::MIN_POSITIVE), &apart);
+            let apart: Vec<f64> = own.iter().zip(&parts[0].0).map(|(a, b)| a - b).collect();
+            let faster = of(first / time.max(f64::MIN_POSITIVE), &apart, parts[0].1 - told);
             let percent = |quotient: f64| (quotient - 1.0) * 100.0;
             Interval {
-                clock: of(time, own),
-                processor: of(p.ran as f64 / 1e12 / p.rounds().len().max(1) as f64, own),
+                clock: of(time, own, *told),
+                processor: of(p.ran as f64 / 1e12 / p.rounds().len().max(1) as f64, own, *told),
                 gain: Predicted {
                     low: percent(faster.low),
                     time: percent(faster.time),
@@ -99,7 +105,13 @@ impl Intervals {
         quoted.sort();
         quoted.dedup();
         let made_of = parts.into_iter().filter(|p| p.0).map(|p| p.1).collect();
-        Some(Self { columns, made_of, quoted })
+        let told = told.map(|t| t.note(machine));
+        Some(Self { columns, made_of, quoted, told })
+    }
+
+    /// What is said where stores whose address memory tells are slower than predicted.
+    pub(crate) fn told(&self) -> Option<&str> {
+        self.told.as_deref()
     }
 
     /// What a caption says of them.

@@ -11,6 +11,7 @@
 
 use super::interval;
 use crate::spread::{self, Predicted, Rests, Z80};
+use crate::told::Told;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::curve::Walk;
@@ -251,7 +252,9 @@ pub(super) fn program(
     // All that misses rest on was counted, of two rounds.
     let more = |it: Rests| it.weight(machine, &middle.missed) / 2.0 * it.end(machine) / middle.ps;
     parts.extend(Rests::of(machine).into_iter().map(|it| more(it).max(-0.99).ln_1p()));
-    let parts: Vec<(f64, f64)> = parts.into_iter().map(|p| (p, p)).collect();
+    let told = Told::of(machine, Some(Overlap::of(machine)));
+    let told = told.map_or(0.0, |t| (t.more(&middle.missed) / 2.0 / middle.ps).ln_1p());
+    let parts: Vec<(f64, f64)> = parts.into_iter().map(|p| (p, p)).chain([(0.0, told)]).collect();
     Ok(Predicted::of(middle.ps, &parts))
 }
 

@@ -1,5 +1,5 @@
-//! What overlaps on one core: updates of lines in no order, and how far apart in
-//! instructions two loads may be.
+//! What overlaps on one core: updates of lines in no order, those whose address a load
+//! tells, and how far apart in instructions two loads may be.
 //!
 //! The window: two walks along chains, a step of one, so many instructions that wait for
 //! nothing, a step of the other, as many again. While both steps are within the window
@@ -30,9 +30,34 @@ const UPDATES: u64 = 4096;
 /// was there: a chain that lies there stays.
 pub(super) fn mean_update_time(
     region: &Region,
+    at: (usize, usize),
+    random: &mut SplitMix,
+    slot: Duration,
+) -> f64 {
+    mean_time(region, at, random, slot, updates)
+}
+
+/// The same where each word's value tells the address that is stored to. It is the word's own: the chain
+/// stays, and the core can't know.
+pub(super) fn mean_told_update_time(
+    region: &Region,
+    at: (usize, usize),
+    random: &mut SplitMix,
+    slot: Duration,
+) -> f64 {
+    let nothing = black_box(0);
+    mean_time(region, at, random, slot, |region, from, words, x| {
+        told_updates(region, from, words, x, nothing)
+    })
+}
+
+/// * `pass` – [`UPDATES`] of so many words from a byte of the region on; the generator's state comes and goes.
+fn mean_time(
+    region: &Region,
     (from, len): (usize, usize),
     random: &mut SplitMix,
     slot: Duration,
+    pass: impl Fn(&Region, usize, u64, u64) -> u64,
 ) -> f64 {
     let len = len.min(region.len() - from);
     if len <= 64 << 20 {
@@ -43,7 +68,19 @@ pub(super) fn mean_update_time(
         }
     }
     let mut x = random.next();
-    cpus::average(slot, UPDATES, || x = updates(region, from, (len / 8) as u64, x))
+    cpus::average(slot, UPDATES, || x = pass(region, from, (len / 8) as u64, x))
+}
+
+/// Knuth's MMIX generator; its upper half is used.
+#[inline(always)]
+fn next(x: u64) -> u64 {
+    x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+}
+
+/// Some place among so many, fewer than 2^32.
+#[inline(always)]
+fn place(x: u64, words: u64) -> usize {
+    (((x >> 32) * words) >> 32) as usize
 }
 
 #[inline(never)]
@@ -53,12 +90,30 @@ fn updates(region: &Region, from: usize, words: u64, mut x: u64) -> u64 {
     let (start, nothing) = (region.at(from).cast::<u64>(), black_box(0));
     for _ in 0..UPDATES {
         // As few instructions as it takes: how many updates fit into a core's window is what is timed.
-        // Knuth's MMIX generator; its upper half is used.
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let i = (((x >> 32) * words) >> 32) as usize;
+        x = next(x);
+        let i = place(x, words);
         // SAFETY: `i` is below the number of words from there on; the region is writable, and nobody
         // holds a reference into it.
         unsafe { *start.add(i) ^= nothing };
+    }
+    black_box(x)
+}
+
+/// Loads a word and stores its value so many words further as its bits of `mask` say.
+#[inline(never)]
+fn told_updates(region: &Region, from: usize, words: u64, mut x: u64, mask: u64) -> u64 {
+    assert!(words >> 32 == 0 && mask >> 32 == 0, "the product of two halves fits, and a sum");
+    assert!(from % 8 == 0 && from as u64 / 8 + words + mask <= region.len() as u64 / 8);
+    let start = region.at(from).cast::<u64>();
+    for _ in 0..UPDATES {
+        x = next(x);
+        let i = place(x, words);
+        // SAFETY: `i` is below the number of words from there on, and `mask` more are in the region; it
+        // is writable, and nobody holds a reference into it.
+        unsafe {
+            let loaded = *start.add(i);
+            *start.add(i + (loaded & mask) as usize) = loaded;
+        }
     }
     black_box(x)
 }
@@ -149,8 +204,48 @@ mod tests {
         assert!(!turn_known() || (chain.holds(c) && chain.holds(d)));
         for at in [(0, usize::MAX), (1 << 20, 1 << 20), (4096, 64)] {
             mean_update_time(&region, at, &mut SplitMix::new(1), Duration::ZERO);
+            mean_told_update_time(&region, at, &mut SplitMix::new(1), Duration::ZERO);
         }
         // The chain is still one.
         assert!(chain.holds(a) && chain.holds(b));
+    }
+
+    #[test]
+    fn a_told_update_stores_where_the_word_says_and_measuring_leaves_all_as_it_was() {
+        let region = Region::map(2 << 20, PageKind::Base, None, false).unwrap();
+        let all = || 0..region.len() / 8;
+        for i in all() {
+            // SAFETY: inside of the region, of which nobody holds a reference.
+            unsafe { *region.at(8 * i).cast::<u64>() = 3 * i as u64 };
+        }
+        // SAFETY: likewise.
+        let now =
+            || all().map(|i| unsafe { *region.at(8 * i).cast::<u64>() }).collect::<Vec<u64>>();
+        let before = now();
+        for at in [(0, usize::MAX), (4096, 64)] {
+            mean_told_update_time(&region, at, &mut SplitMix::new(1), Duration::ZERO);
+        }
+        assert!(now() == before, "what is stored is what was there");
+        // Odd words tell the next word's address, even ones their own.
+        told_updates(&region, 0, 64, 1, 1);
+        let now = now();
+        assert_eq!(now[..3], [0, 3, 3], "of 64 words some update met each");
+        assert!(now[65..] == before[65..]);
+    }
+
+    /// Where loads pass such stores it takes as long as another update, else longer: never less.
+    #[test]
+    fn a_told_update_takes_at_least_as_long_as_another() {
+        let region = Region::map(64 << 20, PageKind::Huge, None, false).unwrap();
+        let (random, slot) = (&mut SplitMix::new(1), Duration::from_millis(5));
+        // The fastest of some: other tests run beside.
+        let mut least = [f64::INFINITY; 2];
+        for _ in 0..5 {
+            let all = (0, usize::MAX);
+            least[0] = least[0].min(mean_update_time(&region, all, random, slot));
+            least[1] = least[1].min(mean_told_update_time(&region, all, random, slot));
+        }
+        let [plain, told] = least;
+        assert!(plain > 0.0 && told > plain * 0.7, "{plain} {told}");
     }
 }

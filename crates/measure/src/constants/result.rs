@@ -170,7 +170,14 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
             default_because(key, "not measured: nothing tells how much the medium reads at once")
         }
         Cost::MemoryParallelism => parallelism(s).unwrap_or_else(unmeasured),
-        Cost::UpdateParallelism => update_parallelism(s).unwrap_or_else(unmeasured),
+        Cost::UpdateParallelism => {
+            let how = "an update of a random word in huge pages, each independent of the others";
+            under_way(s, &s.update, how).unwrap_or_else(unmeasured)
+        }
+        Cost::ToldStoreParallelism => {
+            let how = "a load of a random word in huge pages and a store to where its value says, loads independent of one another";
+            under_way(s, &s.told, how).unwrap_or_else(unmeasured)
+        }
         Cost::StreamParallelism => in_order(s, false).unwrap_or_else(unmeasured),
         Cost::StreamStoreParallelism => in_order(s, true).unwrap_or_else(unmeasured),
         Cost::UpdateL2 => inner_update(topology, s, 2).unwrap_or_else(unmeasured),
@@ -517,15 +524,11 @@ fn parallelism(s: &Samples) -> Option<Constant> {
     ))
 }
 
-/// The store's latency over the time of an independent update.
-fn update_parallelism(s: &Samples) -> Option<Constant> {
+/// The store's latency over the time of an update.
+fn under_way(s: &Samples, times: &Series, how: &str) -> Option<Constant> {
     let latency = write_latency(home(s)?, s)?.value as f64;
-    let ratios: Series = s.update.iter().map(|t| (latency * 1000.0 / t).max(1000.0)).collect();
-    ratios.measured(format!(
-        "{} an update of a random word in huge pages, each independent of the others, {} a store",
-        ns(s.update.median()?),
-        ns(latency)
-    ))
+    let ratios: Series = times.iter().map(|t| (latency * 1000.0 / t).max(1000.0)).collect();
+    ratios.measured(format!("{} {how}, {} a store", ns(times.median()?), ns(latency)))
 }
 
 /// The latency over the time of a line when one core goes in order.

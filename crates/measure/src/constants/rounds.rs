@@ -4,7 +4,7 @@ use super::calls::{self, Call};
 use super::chase::{Chain, LINE, Stride, WIDTHS};
 use super::curves::{self, Sizes};
 use super::kernel::{self, Batch, Compactor, Scanner};
-use super::overlap::{DISTANCES, mean_update_time, turn_time};
+use super::overlap::{DISTANCES, mean_told_update_time, mean_update_time, turn_time};
 use super::region::{PageKind, Region};
 use super::stats::{Series, per_operation, shuffled, timed};
 use super::stream::{self, Flow, bandwidth};
@@ -48,6 +48,7 @@ mod slot {
     pub(super) const SWEEP_POINT: u64 = 10;
     pub(super) const TLB_POINT: u64 = 6;
     pub(super) const WIDTH: u64 = 30;
+    /// For updates, and for those whose address is loaded.
     pub(super) const UPDATE: u64 = 60;
     pub(super) const TURN: u64 = 12;
     /// For each footprint of streams and of updates.
@@ -67,7 +68,7 @@ mod slot {
     /// For each kind of look.
     pub(super) const LOOK: u64 = 10;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_950;
+    pub(super) const HOME: u64 = 3_010;
 }
 
 /// A node whose CPUs we may use.
@@ -179,6 +180,8 @@ pub(super) struct Samples {
     pub(super) widths: BTreeMap<usize, Series>,
     /// Time of an independent update.
     pub(super) update: Series,
+    /// The same where the address that is stored to was loaded.
+    pub(super) told: Series,
     /// Time of a turn over instructions between its loads.
     pub(super) turns: BTreeMap<u64, Series>,
     pub(super) copy: Series,
@@ -724,6 +727,7 @@ impl<'a> Home<'a> {
         meter.step("what a core overlaps", slot::HOME / 8);
         let (all, slot) = ((0, usize::MAX), clock.slot(slot::UPDATE));
         samples.update.push(Some(mean_update_time(self.stream, all, random, slot)));
+        samples.told.push(Some(mean_told_update_time(self.stream, all, random, slot)));
         for n in DISTANCES {
             let at = self.turning.get_or_insert_with(|| far.opposite());
             let time = turn_time(far, at, n, clock.slot(slot::TURN));

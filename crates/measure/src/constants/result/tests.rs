@@ -201,6 +201,20 @@ fn parallelism_is_the_best_width_against_one() {
 }
 
 #[test]
+fn updates_whose_address_is_loaded_are_told_apart_from_others() {
+    let mut s = with_link(true);
+    s.update = series(&[14_500.0, 14_500.0, 14_500.0]);
+    s.told = series(&[58_000.0, 58_000.0, 145_000.0]);
+    let m = machine(&topology(&[&[10]]), &s);
+    check(&m);
+    assert_eq!(m.costs.get(Cost::UpdateParallelism), 8_000);
+    let told = &m.costs.0[&Cost::ToldStoreParallelism];
+    // 116 ns a store; an update that takes longer has one line under way all the same.
+    assert_eq!((told.value, told.spread, told.origin), (2_000, Some(250), Origin::Measured));
+    assert!(told.method.starts_with("58.0 ns a load") && told.method.ends_with("116.0 ns a store"));
+}
+
+#[test]
 fn a_caches_effective_size_is_in_its_method() {
     let mut s = with_link(true);
     for (size, t) in [
