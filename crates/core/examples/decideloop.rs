@@ -442,7 +442,7 @@ fn main() {
         held + own,
         most + own,
         calls as f64 / n,
-        all.observing.0 as f64 / 1e12,
+        (all.observing.0 + all.deciding.0) as f64 / 1e12,
         machine.moved,
         machine.hash.finish(),
     );

@@ -212,7 +212,7 @@ cost_keys! {
     /// Time to take over one fault or sample from its ring.
     EventRead = "event_read", Nanoseconds, Core, 0..=1_000_000_000, default 100_000, "a record of some 40 bytes, copied and decoded";
     /// Time in which the engine takes in one thing that was seen.
-    EngineSeen = "engine_seen", Nanoseconds, Core, 0..=1_000_000_000, default 200_000, "a few look-ups in ordered maps, and a share of each decision";
+    EngineSeen = "engine_seen", Nanoseconds, Core, 0..=1_000_000_000, default 200_000, "a few look-ups in ordered maps";
     /// Time in which ksmd finds its next page, also one that it passes over: a walk of the
     /// page table, a reference, its item. Source: specs/ksm.md#cost.
     KsmVisit = "ksm_visit", Nanoseconds, Core, 0..=1_000_000_000, default 300_000, "order of one page-table walk with its locks";

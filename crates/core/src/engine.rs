@@ -104,6 +104,8 @@ pub struct Engine {
     /// Whose places were told in this batch.
     reported: BTreeSet<Who>,
     plan: Plan,
+    /// What estimates are done in, kept from one decision to the next.
+    estimate: Estimate,
     /// What was learnt of fast nodes that load makes slow.
     levels: BTreeMap<NodeId, Level>,
     open: BTreeMap<OrderId, Open>,
@@ -130,7 +132,9 @@ impl Policy for Engine {
         self.traffic.advance(self.now);
         self.cpu.advance(self.now);
         self.purse.advance(self.now);
-        self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
+        let took = self.settings.per_seen.0.saturating_mul(seen.len() as u64);
+        self.spend(took);
+        self.ledger.observing = Picos(self.ledger.observing.0.saturating_add(took));
         self.ledger.seen += seen.len() as u64;
         for s in seen {
             self.see(s);
@@ -231,6 +235,7 @@ impl Engine {
             stretches: 0,
             reported: BTreeSet::new(),
             plan: Plan::default(),
+            estimate: Estimate::default(),
             levels: BTreeMap::new(),
             open: BTreeMap::new(),
             out: VecDeque::new(),
@@ -362,9 +367,10 @@ impl Engine {
     ///
     /// Source: specs/engine.md#pairs.
     fn affords_more(&self) -> bool {
-        let pace = u128::from(self.settings.long.0) * 3 / 16;
-        let given = pace * u128::from(self.settings.cpu_permille.min(1000)) / 1000;
-        u128::from(self.stretches) * u128::from(self.settings.per_span.0) < given
+        // The pace is three sixteenths; no division, as each sample asks.
+        let given = u128::from(self.settings.long.0) * 3;
+        let given = given * u128::from(self.settings.cpu_permille.min(1000));
+        u128::from(self.stretches) * u128::from(self.settings.per_span.0) * 16_000 < given
     }
 
     /// Whether a look or a census is on its way.
@@ -381,16 +387,18 @@ impl Engine {
         Picos(self.now.0.saturating_add(dt.0.max(1)))
     }
 
-    /// Processor time of observing and deciding.
+    /// Takes processor time out of the budget.
     fn spend(&mut self, time: u64) {
         self.cpu.take(time);
-        self.ledger.observing = Picos(self.ledger.observing.0.saturating_add(time));
     }
 
     /// What accesses to memory that was moved came to save, in picoseconds, or to lose.
     ///
     /// Source: specs/engine.md#budgets.
     fn earn(&mut self, came: i128) {
+        if came == 0 {
+            return;
+        }
         let time = u64::try_from(came.unsigned_abs()).unwrap_or(u64::MAX);
         // A page's move for each time that it takes.
         let paid = i128::from(self.per_page);

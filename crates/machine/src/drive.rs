@@ -22,12 +22,15 @@ pub fn drive(
     until: Picos,
 ) -> Result<(), ObserveError> {
     let mut seen = Vec::new();
+    let mut decided = policy.ledger().deciding;
     while machine.now() < until {
         let next = policy.timeout().unwrap_or(machine.now() + PATIENCE).min(until);
         seen.clear();
         let waited = machine.wait(next, &mut seen);
         let now = machine.now();
         policy.handle(now, &seen);
+        let before = std::mem::replace(&mut decided, policy.ledger().deciding);
+        machine.thinks(decided.saturating_sub(before));
         match waited {
             Ok(()) => {}
             Err(ObserveError::Ended) => return Ok(()),

@@ -173,6 +173,12 @@ pub trait Machine {
     fn sample_every(&mut self, period: u64) {
         let _ = period;
     }
+    /// Whoever decides has taken so much processor time for it, by its own estimate, beside taking in
+    /// what was seen. A simulated machine spends it on the CPUs of its programs; on a real one it is
+    /// gone already.
+    fn thinks(&mut self, time: Picos) {
+        let _ = time;
+    }
 }
 
 /// A machine around another one, which it looks at or spoils: what it leaves alone goes
@@ -221,6 +227,9 @@ impl<A: Around> Machine for A {
     }
     fn sample_every(&mut self, period: u64) {
         self.inside_mut().sample_every(period);
+    }
+    fn thinks(&mut self, time: Picos) {
+        self.inside_mut().thinks(time);
     }
 }
 

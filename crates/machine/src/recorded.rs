@@ -132,4 +132,7 @@ impl<M: Machine> Machine for Recorded<M> {
     fn sample_every(&mut self, period: u64) {
         self.inner.sample_every(period);
     }
+    fn thinks(&mut self, time: Picos) {
+        self.inner.thinks(time);
+    }
 }

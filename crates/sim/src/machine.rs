@@ -273,6 +273,11 @@ impl Machine for SimMachine {
             pmu.sample_every(period);
         }
     }
+    fn thinks(&mut self, time: Picos) {
+        if !self.ended {
+            self.agent().think(time);
+        }
+    }
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
         let knob = match op {
             KnobOp::Read(knob) => knob,

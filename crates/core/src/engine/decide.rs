@@ -20,7 +20,7 @@ use super::estimate::{Estimate, ONE};
 use super::heat::{Cell, Rate};
 use super::home::Elsewhere;
 use super::lower::Shares;
-use super::nodes::saving;
+use super::nodes::{Nodes, saving};
 use super::place::Place;
 use super::plan::{Candidate, LookPiece, Near, Piece, Plan, split, times};
 use super::process::Tracked;
@@ -29,7 +29,9 @@ use crate::policy::seen::Shows;
 use crate::policy::span::{Span, Who};
 use crate::policy::{Verdict, Why};
 use crate::units::{NodeId, Picos};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Ordering;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// So many samples of a process tell silence from chance before a short half-life is over: a
 /// tenth of its memory that is as warm as the rest is missed by all of them once in 37,000 times.
@@ -45,6 +47,30 @@ struct Resident {
     each: u128,
 }
 
+impl Resident {
+    fn order(&self) -> impl Ord + use<> {
+        (self.each, self.who, self.span)
+    }
+}
+
+/// The greatest is the one that loses least, and so goes first.
+impl Ord for Resident {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.order().cmp(&self.order())
+    }
+}
+impl PartialOrd for Resident {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Eq for Resident {}
+impl PartialEq for Resident {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
 /// A stretch of unknown place that might make room.
 struct Hidden {
     look: LookPiece,
@@ -53,8 +79,54 @@ struct Hidden {
     never: bool,
 }
 
+/// What the machine's nodes make of memory on one of them that CPUs of one use: the same for all
+/// stretches of a decision.
+#[derive(Clone, Copy)]
+struct View {
+    /// The fast node for these CPUs, and what an access saves there.
+    gain: Option<(NodeId, u64)>,
+    /// It is on a fast node.
+    is_top: bool,
+    /// What an access loses on the node below that has room.
+    loss: Option<u64>,
+}
+
+/// The views that were asked for in a decision; there are few.
+#[derive(Default)]
+struct Views {
+    on: Vec<(Option<NodeId>, NodeId, View)>,
+    /// By CPU: what an access may save at most.
+    most: Vec<(NodeId, u64)>,
+}
+
+impl Views {
+    fn on(&mut self, nodes: &Nodes, cpu: Option<NodeId>, on: NodeId) -> View {
+        if let Some((.., view)) = self.on.iter().find(|(c, n, _)| (*c, *n) == (cpu, on)) {
+            return *view;
+        }
+        let home = cpu.and_then(|c| Some((c, nodes.fast_for(c)?)));
+        let view = View {
+            gain: home.and_then(|(c, to)| Some((to, nodes.gain(c, on, to)?))),
+            is_top: nodes.is_top(on),
+            loss: nodes.down(on, 1).map(|(below, _)| nodes.loss(cpu, on, below)),
+        };
+        self.on.push((cpu, on, view));
+        view
+    }
+
+    fn most(&mut self, nodes: &Nodes, cpu: NodeId, home: NodeId) -> u64 {
+        if let Some((_, most)) = self.most.iter().find(|(c, _)| *c == cpu) {
+            return *most;
+        }
+        let most = nodes.most_gain(cpu, home).max(nodes.relief(cpu, home));
+        self.most.push((cpu, most));
+        most
+    }
+}
+
 #[derive(Default)]
 struct Gathered {
+    views: Views,
     candidates: BTreeMap<NodeId, Vec<Candidate>>,
     residents: BTreeMap<NodeId, Vec<Resident>>,
     looks: Vec<LookPiece>,
@@ -80,7 +152,9 @@ impl Engine {
         self.plan = Plan { censuses, ..Plan::default() };
         let spent = self.fold();
         let shares = self.shares_under_load();
-        let mut all = Gathered { counted: self.counted_soon(), shares, ..Gathered::default() };
+        let estimate = std::mem::take(&mut self.estimate);
+        let counted = self.counted_soon();
+        let mut all = Gathered { counted, shares, estimate, ..Gathered::default() };
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
             all.near = Near::default();
@@ -128,6 +202,7 @@ impl Engine {
         }
         self.plan.looks = looks.into();
         self.processes = processes;
+        self.estimate = all.estimate;
         spent
     }
 
@@ -162,6 +237,7 @@ impl Engine {
         self.ledger.stretches = self.stretches;
         let cost = self.settings.per_span.0.saturating_mul(spans);
         self.spend(cost);
+        self.ledger.deciding = Picos(self.ledger.deciding.0.saturating_add(cost));
         Picos(cost)
     }
 
@@ -263,10 +339,8 @@ impl Engine {
             Some(place) if !is_old(place) || !self.can_look() => place,
             place => {
                 // Would it be worth knowing?
-                let gain = cpu
-                    .zip(home)
-                    .map(|(c, home)| self.nodes.most_gain(c, home).max(self.nodes.relief(c, home)))
-                    .unwrap_or(0);
+                let most = |(c, home)| all.views.most(&self.nodes, c, home);
+                let gain = cpu.zip(home).map_or(0, most);
                 let pages = span.pages().0;
                 let pays = place.as_ref().is_none_or(|p| p.present() > 0);
                 let saves = saving(heat, gain, pages, horizon);
@@ -296,8 +370,7 @@ impl Engine {
         let (least, most) = cell.borne_out(heat);
         for &(on, pages) in place.on.iter() {
             let fast = cpu.zip(home);
-            let gain = fast.and_then(|(c, to)| Some((to, self.nodes.gain(c, on, to)?)));
-            let top = self.nodes.is_top(on);
+            let View { gain, is_top: top, loss } = all.views.on(&self.nodes, cpu, on);
             let is_stale = self.now.saturating_sub(cell.at) > self.settings.fresh;
             let shares = home.and_then(|home| all.shares.get_mut(&home));
             // Whether it goes down is said once all heat is known.
@@ -345,16 +418,15 @@ impl Engine {
                 _ => stay(Why::NotWorthIt),
             });
             let known_for = self.now.saturating_sub(cell.born);
-            let is_fast = self.nodes.is_top(on);
-            if !is_fast || known_for < self.settings.short && !self.is_telling(p, known_for) {
+            if !top || known_for < self.settings.short && !self.is_telling(p, known_for) {
                 continue;
             }
-            if !self.silence_is_cold(p, cell, is_fast) {
+            if !self.silence_is_cold(p, cell, top) {
                 verdict = unknown(Evidence::Heat);
                 continue;
             }
-            if let Some((below, _)) = self.nodes.down(on, 1) {
-                let each = saving(most, self.nodes.loss(cpu, on, below), 1, horizon);
+            if let Some(loss) = loss {
+                let each = saving(most, loss, 1, horizon);
                 all.residents.entry(on).or_default().push(Resident {
                     who,
                     span,
@@ -393,15 +465,10 @@ impl Engine {
     /// Plans what goes up to a node and down from it; says what it was in want of.
     ///
     /// Source: specs/engine.md#decision, specs/engine.md#thrash.
-    fn plan_node(&mut self, node: NodeId, mut up: Vec<Candidate>, mut down: Vec<Resident>) -> Want {
+    fn plan_node(&mut self, node: NodeId, up: Vec<Candidate>, down: Vec<Resident>) -> Want {
         if up.is_empty() {
             return Want::default();
         }
-        up.sort_by(|a, b| {
-            let key = |c: &Candidate| (c.piece.who, c.piece.span, c.piece.from);
-            b.each.cmp(&a.each).then_with(|| key(a).cmp(&key(b)))
-        });
-        down.sort_by_key(|r| (r.each, r.who, r.span));
         // Twice what an interval can move: the rest is planned again then.
         let rate = u128::from(self.settings.moved_mbps.0) * u128::from(self.settings.interval.0);
         let rate = u64::try_from(rate / 1_000_000 / 4096).unwrap_or(u64::MAX);
@@ -427,14 +494,13 @@ impl Engine {
         let mut opened = lost == 0;
         let mut threshold = None;
         let queue = self.plan.up.entry(node).or_default();
-        for c in up {
+        // Most are for a later decision: only those that are taken are put into their order.
+        let mut up = BinaryHeap::from(up);
+        while budget > 0 {
+            let Some(c) = up.pop() else { break };
             let verdict = Verdict::Move { to: node, why: c.piece.why };
             let mut rest = c.piece.pages;
             let mut span = Some(c.piece.span);
-            if budget == 0 {
-                self.ledger.judge(Verdict::Stay { why: Why::OverBudget }, rest);
-                continue;
-            }
             let mut taken = 0;
             let direct = rest.min(left).min(budget);
             if direct > 0 {
@@ -496,6 +562,9 @@ impl Engine {
                 let why = if budget == 0 { Why::OverBudget } else { Why::NoRoom };
                 self.ledger.judge(Verdict::Stay { why }, c.piece.pages - taken);
             }
+        }
+        for c in up {
+            self.ledger.judge(Verdict::Stay { why: Why::OverBudget }, c.piece.pages);
         }
         if threshold.is_some() {
             self.ledger.threshold = threshold;
@@ -572,7 +641,7 @@ struct Want {
 ///
 /// Source: specs/engine.md#looking.
 fn by_what_they_tell(mut looks: Vec<LookPiece>, both_ends: bool) -> Vec<LookPiece> {
-    looks.sort_by_key(|l| {
+    looks.sort_by_cached_key(|l| {
         let each = l.saves / u128::from(l.span.pages().0.max(1));
         (std::cmp::Reverse(each), l.who, l.span)
     });
@@ -592,7 +661,7 @@ fn by_what_they_tell(mut looks: Vec<LookPiece>, both_ends: bool) -> Vec<LookPiec
 
 /// Takes residents, coldest first, as long as there is room below.
 struct Taker {
-    queue: VecDeque<Resident>,
+    queue: BinaryHeap<Resident>,
     below: u64,
 }
 
@@ -602,7 +671,7 @@ impl Taker {
         let mut out = Vec::new();
         let mut rest = n.min(self.below);
         while rest > 0 {
-            let Some(r) = self.queue.front_mut().filter(|r| fits(r)) else { break };
+            let Some(mut r) = self.queue.peek_mut().filter(|r| fits(r)) else { break };
             let k = r.pages.min(rest);
             let (head, tail) = split(r.span, r.pages, k);
             out.push((Resident { span: head, pages: k, ..*r }, k));
@@ -610,7 +679,7 @@ impl Taker {
             self.below -= k;
             match tail {
                 Some(tail) if r.pages > k => (r.span, r.pages) = (tail, r.pages - k),
-                _ => drop(self.queue.pop_front()),
+                _ => drop(PeekMut::pop(r)),
             }
         }
         out

@@ -260,7 +260,13 @@ impl Estimate {
         self.spread_out(&even, 1, &mut long);
         self.spread_out(&long, 0, &mut short);
         for ((l, short), long) in self.leaves.iter().zip(&short).zip(&long) {
-            let rate = |v: u128| u64::try_from(v / u128::from(l.pages)).unwrap_or(u64::MAX);
+            let rate = |v: u128| {
+                // Mostly one page, or what fits into 64 bits.
+                u64::try_from(v).map_or_else(
+                    |_| u64::try_from(v / u128::from(l.pages)).unwrap_or(u64::MAX),
+                    |v| if l.pages == 1 { v } else { v / l.pages },
+                )
+            };
             self.heats[l.index as usize] = mean([rate(*short), rate(*long)]);
         }
         (self.even, self.long, self.short) = (even, long, short);
@@ -325,6 +331,10 @@ impl Estimate {
     fn leaf(&self, prior: &[u128], which: usize, leaf: u32, s: u64) -> Sum {
         let (l, prior) = (&self.leaves[leaf as usize], prior[leaf as usize]);
         let mass = u128::from(l.heat[which]) * u128::from(l.pages);
+        if s == ONE {
+            let (prior, mass) = (prior.min(MOST_MASS), mass.min(MOST_MASS));
+            return Sum { prior, mass, weight: l.weight[which] };
+        }
         // Of half a stretch, one observation is twice as much.
         let weight = share(u128::from(l.weight[which]), u128::from(s.max(1)));
         Sum { prior: part(prior.min(MOST_MASS), s), mass: part(mass.min(MOST_MASS), s), weight }
@@ -386,8 +396,9 @@ fn share_of(a: u128, b: u128) -> Option<u64> {
 /// in one half or the other and tells nothing; such blocks are taken to be like those
 /// with two or three.
 fn class(bit: u32, weight: u64) -> usize {
-    let n = (ONE / weight.max(1)).max(2).ilog2();
-    bit as usize * CLASSES + n as usize
+    // The logarithm of ONE / weight, rounded down, without the division.
+    let n = weight.max(1).next_power_of_two().ilog2();
+    bit as usize * CLASSES + 32u32.saturating_sub(n).max(1) as usize
 }
 
 #[cfg(test)]

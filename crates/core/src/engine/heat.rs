@@ -32,6 +32,9 @@ fn narrow(v: u128) -> u64 {
 
 /// `v` after `dt`, halved once per `half`; linear between two halvings.
 pub(super) fn decay(v: u64, dt: Picos, half: Picos) -> u64 {
+    if v == 0 || dt.0 == 0 {
+        return v;
+    }
     let half = half.0.max(1);
     let Some(v) = u32::try_from(dt.0 / half).ok().and_then(|k| v.checked_shr(k)) else { return 0 };
     v - narrow(u128::from(v) * u128::from(dt.0 % half) / (2 * u128::from(half)))
@@ -65,6 +68,27 @@ impl Fall {
     }
 }
 
+/// How much is left of a short and of a long average: most stretches of a map were told about
+/// at the same times, and so share what has to be divided for that.
+#[derive(Clone, Copy, Default)]
+struct Falls {
+    /// Of this time.
+    last: Option<(Picos, [Fall; 2])>,
+}
+
+impl Falls {
+    fn after(&mut self, dt: Picos, scales: &Scales) -> [Fall; 2] {
+        match self.last {
+            Some((of, falls)) if of == dt => falls,
+            _ => {
+                let falls = [scales.short, scales.long].map(|half| Fall::new(dt, half));
+                self.last = Some((dt, falls));
+                falls
+            }
+        }
+    }
+}
+
 /// The average that was `old` when `x` held since.
 fn mix(old: u64, x: u64, fall: &Fall) -> u64 {
     if x >= old { x - fall.left(x - old) } else { x + fall.left(old - x) }
@@ -72,6 +96,11 @@ fn mix(old: u64, x: u64, fall: &Fall) -> u64 {
 
 /// The average, and what one observation counts for in it, when `x` held since.
 fn blend(old: (u64, u64), x: (u64, u64), fall: &Fall) -> (u64, u64) {
+    // Silence is what most stretches have, and both fall then.
+    if x == (0, 0) {
+        let left = fall.left(old.0);
+        return (left, if left == 0 { 0 } else { fall.left(old.1) });
+    }
     let new = mix(old.0, x.0, fall);
     let left = fall.left(old.0).min(new);
     let (from_old, from_x) = (fall.left(old.1), x.1 - fall.left(x.1));
@@ -112,6 +141,9 @@ pub(crate) fn fault_rate(after: Picos) -> Rate {
 ///
 /// Source: specs/engine.md#heat.
 pub(crate) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
+    if milli == 0 {
+        return 0;
+    }
     let over = u128::from(pages.max(1)) * u128::from(time.0.max(1));
     narrow(u128::from(milli) * SECOND / over).min(MOST_RATE)
 }
@@ -127,6 +159,34 @@ pub(super) struct Earns {
     pub(super) kept: Kept,
     /// How much that was for a page.
     pub(super) class: Class,
+}
+
+impl Earns {
+    /// The same of `part` of `whole` pages.
+    fn part(all: Option<&Self>, part: u64, whole: u64) -> Option<Box<Self>> {
+        all.map(|e| Box::new(Self { kept: e.kept.part(part, whole), ..*e }))
+    }
+
+    /// Of so many pages of either.
+    fn together(x: Option<Box<Self>>, na: u64, y: Option<Box<Self>>, nb: u64) -> Option<Box<Self>> {
+        let sum = |e: &Option<Box<Self>>, n: u64| {
+            i128::from(e.as_ref().map_or(0, |e| e.each)) * i128::from(n)
+        };
+        let each = (sum(&x, na) + sum(&y, nb)) / i128::from(na + nb).max(1);
+        let each = i64::try_from(each).unwrap_or(0);
+        let (mut e, other) = match (x, y) {
+            (Some(e), other) => (e, other),
+            (None, Some(e)) => (e, None),
+            (None, None) => return None,
+        };
+        if let Some(o) = other {
+            e.until = e.until.max(o.until);
+            e.kept.add(o.kept);
+            e.class = e.class.max(o.class);
+        }
+        e.each = each;
+        Some(e)
+    }
 }
 
 /// How much a move is expected to save, in powers of two of what it takes.
@@ -212,8 +272,8 @@ pub(super) struct Cell {
     pub(super) from: Option<(NodeId, u32)>,
     /// Where it is.
     pub(super) place: Option<Place>,
-    /// What it earns since it was moved.
-    pub(super) earns: Option<Earns>,
+    /// What it earns since it was moved; few were.
+    pub(super) earns: Option<Box<Earns>>,
     /// What went wrong with it.
     pub(super) trouble: Trouble,
 }
@@ -225,7 +285,7 @@ impl Cell {
 
     /// The same, of `part` of its `whole` pages.
     pub(super) fn part(&self, part: u64, whole: u64) -> Self {
-        let earns = self.earns.map(|e| Earns { kept: e.kept.part(part, whole), ..e });
+        let earns = Earns::part(self.earns.as_deref(), part, whole);
         Self { place: self.place.as_ref().map(|p| p.share(part, whole)), earns, ..self.clone() }
     }
 
@@ -238,6 +298,20 @@ impl Cell {
             narrow(part.unwrap_or(1 << 32).min(1 << 32))
         };
         [weight(self.one[0], self.short), weight(self.one[1], self.long)]
+    }
+
+    /// How many observations of its `pages` the short and the long average are worth, as 2^-32.
+    pub(super) fn observations(&self, pages: u64) -> [u128; 2] {
+        let nr = |one: u64, avg: Rate| match u128::from(avg) * u128::from(pages) {
+            0 => 1 << 32,
+            all => {
+                let (all, one) = (all.min(1 << 94) << 32, one.max(1));
+                let nr = u64::try_from(all)
+                    .map_or_else(|_| all / u128::from(one), |all| u128::from(all / one));
+                nr.clamp(1 << 32, 1 << 64)
+            }
+        };
+        [nr(self.one[0], self.short), nr(self.one[1], self.long)]
     }
 
     /// By what part of the observations of its `pages` the node that leads is ahead, as
@@ -315,7 +389,7 @@ impl Scales {
         [decay(cell.short, silent, self.short), decay(cell.long, silent, self.long)]
     }
 
-    fn update(&self, cell: &mut Cell, told: Told, now: Picos, least: Picos) {
+    fn update(&self, cell: &mut Cell, told: Told, now: Picos, least: Picos, falls: &mut Falls) {
         let Told { rate: x, one, over, age } = told;
         cell.told = true;
         if cell.short == 0 && cell.long == 0 && cell.born == cell.at {
@@ -334,7 +408,7 @@ impl Scales {
         } else {
             let dt = now.saturating_sub(cell.at).max(least);
             let [short, long] = cell.one;
-            let falls = [self.short, self.long].map(|half| Fall::new(dt, half));
+            let falls = falls.after(dt, self);
             (cell.short, cell.one[0]) = blend((cell.short, short), (x, one), &falls[0]);
             (cell.long, cell.one[1]) = blend((cell.long, long), (x, one), &falls[1]);
         }
@@ -344,6 +418,9 @@ impl Scales {
 
 /// What one of `nr` observations counts for, of which `pages` pages have the rate `x`.
 fn one_of(x: Rate, pages: u64, nr: u32) -> u64 {
+    if x == 0 {
+        return 0;
+    }
     narrow(u128::from(x) * u128::from(pages) / u128::from(nr.max(1)))
 }
 
@@ -371,7 +448,7 @@ impl HeatMap {
         let left = at - start;
         let mut right = cell.part(whole - left, whole);
         cell.place = cell.place.as_ref().map(|p| p.share(left, whole));
-        cell.earns = cell.earns.map(|e| Earns { kept: e.kept.part(left, whole), ..e });
+        cell.earns = Earns::part(cell.earns.as_deref(), left, whole);
         let part = narrow(u128::from(cell.sum) * u128::from(left) / u128::from(whole));
         right.sum = cell.sum - part;
         cell.sum = part;
@@ -430,13 +507,14 @@ impl HeatMap {
     /// A region of one heat. Returns what its accesses earned, of memory that was moved.
     pub(super) fn region(&mut self, span: Span, told: Told, now: Picos, t: &Scales) -> i128 {
         let (mut start, mut came) = (span.start, 0i128);
+        let mut falls = Falls::default();
         self.paint(span, now, |c| {
             let pages = u128::from(c.end - start);
             let milli = u128::from(told.rate) * pages * u128::from(told.over.0) / SECOND;
             came = came.saturating_add(c.earned(milli, now));
             start = c.end;
             (c.whole, c.heard, c.last) = (true, now, Some(told.rate));
-            t.update(c, told, now, Picos::ZERO);
+            t.update(c, told, now, Picos::ZERO, &mut falls);
         });
         came
     }
@@ -475,6 +553,7 @@ impl HeatMap {
     /// of what is new it has been heard since `watched`.
     pub(super) fn fold_samples(&mut self, since: Picos, watched: Picos, now: Picos, t: &Scales) {
         let window = now.saturating_sub(since);
+        let mut falls = Falls::default();
         for (start, c) in &mut self.cells {
             let pages = c.end - start;
             let x = count_rate(c.sum, pages, window);
@@ -482,7 +561,7 @@ impl HeatMap {
                 (c.born, c.at) = (c.born.min(watched), since);
             }
             let told = Told { rate: x, one: one_of(x, pages, c.nr), over: window, age: window };
-            t.update(c, told, now, Picos::ZERO);
+            t.update(c, told, now, Picos::ZERO, &mut falls);
             (c.sum, c.nr) = (0, 0);
         }
     }
@@ -516,11 +595,13 @@ impl HeatMap {
     /// Closes a window of faults: silence says nothing, as the scan may not have
     /// come by.
     pub(super) fn fold_faults(&mut self, now: Picos, least: Picos, t: &Scales) {
+        let mut falls = Falls::default();
         for (start, c) in &mut self.cells {
             if c.nr > 0 {
                 let x = c.sum / (c.end - start).max(u64::from(c.nr));
                 let one = one_of(x, c.end - start, c.nr);
-                t.update(c, Told { rate: x, one, over: least, age: least }, now, least);
+                let told = Told { rate: x, one, over: least, age: least };
+                t.update(c, told, now, least, &mut falls);
                 (c.sum, c.nr) = (0, 0);
             }
         }
@@ -533,11 +614,13 @@ impl HeatMap {
     pub(super) fn kept(&mut self, now: Picos, horizon: Picos) -> [[Kept; Class::ALL]; 2] {
         let [mut ended, mut stays] = [[Kept::default(); Class::ALL]; 2];
         for c in self.cells.values_mut() {
-            let Some(e) = c.earns.filter(|e| e.each > 0) else { continue };
+            let Some(e) = c.earns.as_deref() else { continue };
             if now > e.until {
+                if e.each > 0 {
+                    ended[e.class.index()].add(e.kept);
+                }
                 c.earns = None;
-                ended[e.class.index()].add(e.kept);
-            } else {
+            } else if e.each > 0 {
                 let left = e.until.saturating_sub(now).0.min(horizon.0);
                 let part = Kept { came: 0, ..e.kept }.part(horizon.0 - left, horizon.0);
                 stays[e.class.index()].add(Kept { came: e.kept.came, ..part });
@@ -555,7 +638,6 @@ impl HeatMap {
         // What was observed before that counts a quarter: where it was is not kept apart.
         let quiet = Picos(now.0.saturating_sub(t.long.0.saturating_mul(2)));
         self.merge(3, false, quiet, |c| {
-            c.earns = c.earns.filter(|e| now <= e.until);
             let silent = now.saturating_sub(c.at);
             c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
         });
@@ -663,7 +745,7 @@ fn alike(a: &Cell, b: &Cell, shift: u32, quiet: Picos) -> bool {
     place
         && (heat || a.heard.max(b.heard) < quiet)
         && a.trouble == b.trouble
-        && a.earns.map(|e| e.each) == b.earns.map(|e| e.each)
+        && a.earns.as_ref().map(|e| e.each) == b.earns.as_ref().map(|e| e.each)
 }
 
 /// `b` begins where `a` ends and becomes part of it.
@@ -678,19 +760,7 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.whole |= b.whole;
     a.pooled |= b.pooled;
     let mean = |x: u64, y: u64| weighted((x, na), (y, nb));
-    a.earns = match (a.earns, b.earns) {
-        (None, None) => None,
-        (x, y) => {
-            let sum =
-                |e: Option<Earns>, n: u64| i128::from(e.map_or(0, |e| e.each)) * i128::from(n);
-            let each = (sum(x, na) + sum(y, nb)) / i128::from(na + nb).max(1);
-            let until = x.into_iter().chain(y).map(|e| e.until).max().unwrap_or_default();
-            let mut kept = Kept::default();
-            x.into_iter().chain(y).for_each(|e| kept.add(e.kept));
-            let class = x.into_iter().chain(y).map(|e| e.class).max().unwrap_or_default();
-            Some(Earns { until, each: i64::try_from(each).unwrap_or(0), kept, class })
-        }
-    };
+    a.earns = Earns::together(a.earns.take(), na, b.earns, nb);
     a.end = b.end;
     a.short = mean(a.short, b.short);
     a.long = mean(a.long, b.long);
@@ -871,7 +941,8 @@ mod tests {
         let all = Span { start: 0, end: 100 };
         let (until, horizon) = (at(8), at(8));
         let kept = Kept { expected: 800, came: 0 };
-        map.paint(all, at(0), |c| c.earns = Some(Earns { until, each: 5, kept, class: Class(2) }));
+        let earns = Earns { until, each: 5, kept, class: Class(2) };
+        map.paint(all, at(0), |c| c.earns = Some(Box::new(earns)));
         let hit = map.at_page(30, 1, at(1)).unwrap();
         assert_eq!(hit.earned(3000, at(1)), 15, "three accesses of 5");
         let of = |sums: [[Kept; Class::ALL]; 2]| sums.map(|s| (s[2].expected, s[2].came));

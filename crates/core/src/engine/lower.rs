@@ -107,10 +107,7 @@ impl Engine {
     fn bound_up(&mut self, up: &mut Vec<Candidate>, most: u128) {
         let (mut from_slow, mut kept): (Vec<_>, Vec<_>) =
             std::mem::take(up).into_iter().partition(|c| !self.nodes.is_top(c.piece.from));
-        from_slow.sort_by(|a, b| {
-            let key = |c: &Candidate| (c.piece.who, c.piece.span, c.piece.from);
-            b.each.cmp(&a.each).then_with(|| key(a).cmp(&key(b)))
-        });
+        from_slow.sort_by(|a, b| b.cmp(a));
         let mut left = most;
         for mut c in from_slow {
             let fits = left / u128::from(c.heat.max(1));

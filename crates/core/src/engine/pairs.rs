@@ -28,6 +28,8 @@ use std::collections::BTreeMap;
 /// Pages of a chunk, 2 MiB.
 pub(super) const CHUNK: u64 = 512;
 const WORDS: usize = (CHUNK / 64) as usize;
+/// Chunks that are remembered side by side: a block of them is found in a map sixteen times as small.
+const BLOCK: u64 = 16;
 /// Shapes that count as such: one page in 65,536 has it all; pages differ by a sixteenth.
 const SHAPES: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 40;
 
@@ -47,17 +49,20 @@ pub(super) enum Hit {
 struct Hits {
     /// Pages that were hit since `begun`, a bit for each, and how many there are.
     words: [u64; WORDS],
-    pages: u32,
+    pages: u16,
+    /// Pages that were hit in the time before that.
+    old: u16,
     /// All hits since then.
     nr: u32,
-    /// Pages that were hit in the time before that.
-    old: u32,
 }
+
+type Block = Box<[Hits; BLOCK as usize]>;
 
 /// Pairs of one process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {
-    by_chunk: BTreeMap<u64, Hits>,
+    /// Chunks by [`BLOCK`]s.
+    blocks: BTreeMap<u64, Block>,
     begun: Picos,
     /// All hits, and the sum of how many their chunks had before.
     hits: u64,
@@ -75,7 +80,8 @@ impl Pairs {
         if now.saturating_sub(self.begun) >= over {
             self.begin(now);
         }
-        let chunk = self.by_chunk.entry(vpn / CHUNK).or_default();
+        let (chunk, block) = (vpn / CHUNK % BLOCK, vpn / CHUNK / BLOCK);
+        let chunk = &mut self.blocks.entry(block).or_default()[chunk as usize];
         let (word, bit) = (&mut chunk.words[(vpn % CHUNK / 64) as usize], 1 << (vpn % 64));
         let again = *word & bit != 0;
         *word |= bit;
@@ -84,7 +90,7 @@ impl Pairs {
         chunk.nr = chunk.nr.saturating_add(1);
         self.pairs = self.pairs.saturating_add(u64::from(again));
         self.chance = self.chance.saturating_add(u64::from(chunk.pages));
-        chunk.pages += u32::from(!again);
+        chunk.pages += u16::from(!again);
         match again {
             _ if !self.are_skewed() => Hit::Alike,
             true => Hit::Again,
@@ -98,15 +104,24 @@ impl Pairs {
         for sum in [&mut self.hits, &mut self.before, &mut self.pairs, &mut self.chance] {
             *sum /= 2;
         }
-        self.by_chunk.retain(|_, hits| {
-            *hits = Hits { old: hits.pages, ..Hits::default() };
-            hits.old > 0
+        self.blocks.retain(|_, block| {
+            for hits in block.iter_mut() {
+                *hits = Hits { old: hits.pages, ..Hits::default() };
+            }
+            block.iter().any(|hits| hits.old > 0)
         });
     }
 
     /// How many pages of chunks were hit, in the present time and in the one before.
     pub(super) fn pages_hit(&self, chunks: std::ops::Range<u64>) -> u64 {
-        self.by_chunk.range(chunks).map(|(_, h)| u64::from(h.pages) + u64::from(h.old)).sum()
+        let blocks = self.blocks.range(chunks.start / BLOCK..chunks.end.div_ceil(BLOCK));
+        let in_block = blocks.map(|(at, block)| {
+            let first = at * BLOCK;
+            let from = chunks.start.saturating_sub(first).min(BLOCK) as usize;
+            let to = chunks.end.saturating_sub(first).min(BLOCK) as usize;
+            block[from..to].iter().map(|h| u64::from(h.pages) + u64::from(h.old)).sum::<u64>()
+        });
+        in_block.sum()
     }
 
     /// How unlike pages of a chunk are: the shape of a gamma distribution, as 2^-32; the smaller, the
@@ -158,7 +173,7 @@ mod tests {
                 Hit::Again => again += 1,
             }
         }
-        assert!(pairs.by_chunk.len() as u64 <= pages / CHUNK, "a chunk's bits, and no more");
+        assert!(pairs.blocks.len() as u64 <= pages / CHUNK / BLOCK, "a chunk's bits, and no more");
         (again, first)
     }
 

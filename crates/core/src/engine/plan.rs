@@ -14,6 +14,7 @@ use super::heat::Rate;
 use crate::policy::order::Reason;
 use crate::policy::span::{Span, Who};
 use crate::units::NodeId;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A stretch to be moved.
@@ -100,6 +101,30 @@ pub(super) struct Candidate {
     pub(super) each: u128,
     /// And if it did for all of it.
     pub(super) gains: u128,
+}
+
+impl Candidate {
+    fn order(&self) -> impl Ord + use<> {
+        (self.each, Reverse((self.piece.who, self.piece.span, self.piece.from)))
+    }
+}
+
+/// The greatest is the one that saves most.
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Eq for Candidate {}
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
 }
 
 /// What several pages save, as far as a time can say it.

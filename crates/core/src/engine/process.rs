@@ -292,12 +292,17 @@ impl Engine {
 
     /// Memory between two decisions is bounded too.
     fn bound(&mut self, who: Who) {
-        let limit = self.limit();
+        let (most, all) = (self.settings.most_spans, self.nr_watched.max(1));
         let (now, scales) = (self.now, self.settings.scales());
-        if let Some(p) = self.processes.get_mut(&who) {
-            if p.map.len() > limit.saturating_mul(2) && p.map.tidy(limit, now, &scales) {
-                self.ledger.coarsened += 1;
-            }
+        let Some(p) = self.processes.get_mut(&who) else { return };
+        // More than twice the limit; without its division, as each observation comes here.
+        let half = p.map.len().saturating_sub(1) / 2;
+        if half < LEAST_SPANS || most >= (half + 1).saturating_mul(all) {
+            return;
+        }
+        let limit = (most / all).max(LEAST_SPANS);
+        if p.map.tidy(limit, now, &scales) {
+            self.ledger.coarsened += 1;
         }
     }
 
@@ -507,7 +512,7 @@ impl Engine {
                 let mut at = span.start;
                 p.map.change(span, |c| {
                     // It went up within the horizon, and no more comes of that.
-                    if let Some(e) = c.earns.filter(|e| e.each > 0 && now <= e.until) {
+                    if let Some(e) = c.earns.as_ref().filter(|e| e.each > 0) {
                         undone[e.class.index()].add(e.kept);
                     }
                     let pages = c.end - at;
@@ -524,7 +529,8 @@ impl Engine {
                             open.gains * u128::from(pages) / u128::from(open.named.max(1));
                         let kept = Kept { expected, came: 0 };
                         let class = Class::of(expected / u128::from(pages.max(1)), per_page);
-                        c.earns = (each != 0).then_some(Earns { until, each, kept, class });
+                        let earns = || Box::new(Earns { until, each, kept, class });
+                        c.earns = (each != 0).then(earns);
                         place.shift(from, to);
                     }
                 });

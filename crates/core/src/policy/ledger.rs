@@ -141,8 +141,10 @@ pub struct Ledger {
     pub costs: Picos,
     /// Processor time that orders took, as reported.
     pub took: Picos,
-    /// Processor time of observing and deciding, as the settings estimate it.
+    /// Processor time of taking in what was seen, as the settings estimate it.
     pub observing: Picos,
+    /// Processor time of deciding, as the settings estimate it. A simulated machine spends it.
+    pub deciding: Picos,
     /// Observations.
     pub seen: u64,
     /// Samples among them.

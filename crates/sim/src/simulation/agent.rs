@@ -142,11 +142,12 @@ impl Agent {
     pub(crate) fn deliver(&mut self, out: &mut Vec<Seen>) {
         let n = self.out.len() as u64;
         out.append(&mut self.out);
-        if n > 0 && self.prices[Cost::EngineSeen] > 0 {
-            self.jobs.push_front(Job::Burn {
-                left: n * self.prices[Cost::EngineSeen],
-                then: Vec::new(),
-            });
+        self.think(Picos(n * self.prices[Cost::EngineSeen]));
+    }
+    /// Thinking comes before all else.
+    pub(crate) fn think(&mut self, time: Picos) {
+        if time.0 > 0 {
+            self.jobs.push_front(Job::Burn { left: time.0, then: Vec::new() });
         }
     }
     /// Takes an order, which has been checked.

@@ -63,6 +63,8 @@ struct Piece {
 pub(super) struct Buffers {
     stretches: Vec<Stretch>,
     pieces: Vec<Piece>,
+    /// Of each leaf.
+    gammas: Vec<Gamma>,
 }
 
 /// Rate · pages and observations of all, by the short and the long average.
@@ -79,9 +81,42 @@ impl Sums {
     }
 }
 
-/// The heat of a page of which `nr` observations were made, each worth `one`, where pages have `mean`.
-fn heat(mean: u128, nr: u128, shape: u128, one: u128) -> u128 {
-    mean.min(1 << 62) * (shape + nr) / (shape + (mean << 32) / one).max(1)
+/// A quotient that many are multiplied by, as 2^-32: a division takes as long as ten products.
+#[derive(Clone, Copy, Debug)]
+struct Ratio(u128);
+
+impl Ratio {
+    fn new(a: u128, b: u128) -> Self {
+        Self(((a.min(1 << 90) << 32) / b.max(1)).min(1 << 64))
+    }
+    fn of(self, v: u128) -> u128 {
+        (v.min(1 << 62) * self.0) >> 32
+    }
+}
+
+/// How hot pages are around which a page has some mean.
+#[derive(Clone, Copy, Debug)]
+struct Gamma {
+    shape: u128,
+    /// What an observation, and as much of the shape, adds: 2^-48 of a rate for 2^-32 of it.
+    each: u128,
+}
+
+impl Gamma {
+    /// * `one` – by one observation's worth.
+    fn new(mean: u128, shape: u128, one: Ratio) -> Self {
+        let each = (mean.min(1 << 62) << 48) / (shape + one.of(mean)).max(1);
+        Self { shape, each: each.min(1 << 75) }
+    }
+    /// The heat of a page of which `nr` observations were made.
+    fn heat(self, nr: u128) -> u128 {
+        (self.each * (self.shape + nr)) >> 48
+    }
+}
+
+/// What a page has of a sum over so many; most stretches have one.
+fn per_page(sum: u128, pages: u64) -> u128 {
+    if pages <= 1 { sum } else { sum / u128::from(pages) }
 }
 
 impl Estimate {
@@ -96,46 +131,47 @@ impl Estimate {
         now: Picos,
         scales: &Scales,
     ) {
-        let Buffers { mut stretches, mut pieces } = std::mem::take(&mut self.apart);
+        let Buffers { mut stretches, mut pieces, mut gammas } = std::mem::take(&mut self.apart);
         stretches.clear();
         pieces.clear();
+        gammas.clear();
         let sums = self.chunks(map, pairs, now, scales, &mut stretches, &mut pieces);
         self.halve();
         let [even, mut hits] = [&mut self.even, &mut self.long].map(std::mem::take);
         self.spread_out(&even, 1, &mut hits);
         let all = hits.iter().sum::<u128>().max(1);
-        let one = [0, 1].map(|i| sums.one(i));
+        let one = [0, 1].map(|i| Ratio::new(1 << 32, sums.one(i)));
         let mass = sums.mass.map(|m| m.min(MOST_MASS));
-        for p in &pieces {
-            let (leaf, hits) = (p.leaf as usize, hits[p.leaf as usize]);
+        gammas.extend(self.leaves.iter().zip(&hits).map(|(leaf, hits)| {
             let mean = (mass[1] << FINE >> 12) * hits / (all >> 12).max(1);
-            let mean = mean / u128::from(self.leaves[leaf].pages.max(1));
+            Gamma::new(mean / u128::from(leaf.pages.max(1)), u128::from(shape), one[1])
+        }));
+        for p in &pieces {
             let s = &mut stretches[p.stretch as usize];
-            s.long += heat(mean, s.nr[1], u128::from(shape), one[1]) * u128::from(p.pages);
+            s.long += gammas[p.leaf as usize].heat(s.nr[1]) * u128::from(p.pages);
         }
         // In the short average's own measure: while little is known the long one is still small.
-        let expected = |s: &Stretch| {
-            let long = s.long / u128::from(s.pages.max(1));
-            long.min(1 << 62) * (mass[0] >> 10) / (mass[1] >> 10).max(1)
-        };
-        let own = unlike(stretches.iter().map(|s| (s.pages, s.nr[0], expected(s))), one[0]);
+        let expected = Ratio::new(mass[0] >> 10, mass[1] >> 10);
+        for s in &mut stretches {
+            s.short = expected.of(per_page(s.long, s.pages));
+        }
+        let own = unlike(stretches.iter().map(|s| (s.pages, s.nr[0], s.short)), one[0]);
         // What chunks' sums and pages' shares do not agree in is shared out too.
         let mut told = [0u128; 2];
         for s in &mut stretches {
-            s.short = heat(expected(s), s.nr[0], own, one[0]) * u128::from(s.pages);
+            s.short = Gamma::new(s.short, own, one[0]).heat(s.nr[0]) * u128::from(s.pages);
             told = [told[0] + s.short, told[1] + s.long];
         }
+        let scale = [0, 1].map(|i| Ratio::new(mass[i] >> 10, told[i] >> 10 >> FINE));
         let rate = |sum: u128, i: usize, pages: u64| {
-            let each = (sum / u128::from(pages)).min(1 << 62);
-            let all = (told[i] >> 10 >> FINE).max(1);
-            let each = each * (mass[i] >> 10) / all;
+            let each = scale[i].of(per_page(sum, pages));
             u64::try_from(each >> FINE).unwrap_or(u64::MAX)
         };
         for (s, out) in stretches.iter().zip(&mut self.heats).filter(|(s, _)| s.pages > 0) {
             *out = mean([rate(s.short, 0, s.pages), rate(s.long, 1, s.pages)]);
         }
         (self.even, self.long) = (even, hits);
-        self.apart = Buffers { stretches, pieces };
+        self.apart = Buffers { stretches, pieces, gammas };
     }
 
     /// One leaf for each chunk, and for what is not cut of several, with how many pages of it were hit.
@@ -162,16 +198,15 @@ impl Estimate {
                 stretches.push(Stretch { pages: 0, nr: [0; 2], long: 0, short: 0 });
                 continue;
             }
-            let weights = cell.weights(span.pages().0);
-            let nr = [0, 1].map(|i| match averages[i] {
-                0 => 0,
-                _ => (1 << 64) / u128::from(weights[i].max(1)),
-            });
+            let mut nr = cell.observations(span.pages().0);
             for (i, average) in averages.into_iter().enumerate() {
+                if average == 0 {
+                    nr[i] = 0;
+                }
                 sums.mass[i] += u128::from(average) * u128::from(here);
                 sums.nr[i] += nr[i];
             }
-            let of_page = |nr: u128| (nr / u128::from(here)).min(MOST_NR);
+            let of_page = |nr: u128| per_page(nr, here).min(MOST_NR);
             let nr = if cell.pooled { [0; 2] } else { nr.map(of_page) };
             stretches.push(Stretch { pages: here, nr, long: 0, short: 0 });
             let mut at = span.start;
@@ -180,8 +215,12 @@ impl Estimate {
                 let whole = at % CHUNK == 0 && span.end - at >= CHUNK;
                 let last = if whole { span.end / CHUNK } else { chunk + 1 };
                 let end = last.saturating_mul(CHUNK).min(span.end);
-                let part = u128::from(here) * u128::from(end - at);
-                let part = part.div_ceil(u128::from(span.pages().0)) as u64;
+                let part = if here == span.pages().0 {
+                    end - at
+                } else {
+                    let part = u128::from(here) * u128::from(end - at);
+                    part.div_ceil(u128::from(span.pages().0)) as u64
+                };
                 if whole || open != Some(chunk) {
                     open = (!whole).then_some(chunk);
                     let nr = pairs.pages_hit(chunk..last);
@@ -213,13 +252,13 @@ impl Estimate {
 
 /// How unlike what was observed is to what was expected, as a shape: of each page, how often it was
 /// observed, and its expected heat, of which one observation is worth `one`.
-fn unlike(all: impl Iterator<Item = (u64, u128, u128)>, one: u128) -> u128 {
+fn unlike(all: impl Iterator<Item = (u64, u128, u128)>, one: Ratio) -> u128 {
     let square = |v: u128| (v.min(MOST_NR) * v.min(MOST_NR)) >> 32;
     let (mut observed, mut expected) = (0u128, 0u128);
     for (pages, nr, mean) in all {
         // By chance alone the mean of n (n - 1) is the square of what is expected.
         observed += square(nr).saturating_sub(nr) * u128::from(pages);
-        expected += square((mean << 32) / one) * u128::from(pages);
+        expected += square(one.of(mean)) * u128::from(pages);
     }
     match observed.saturating_sub(expected) >> 16 {
         0 => NEVER,
@@ -241,7 +280,8 @@ mod tests {
     #[test]
     fn an_observation_says_less_than_it_stands_for() {
         let shape = (3 << 32) / 100;
-        let after = |nr: u128| heat(41 << FINE, nr << 32, shape, 2000 << FINE) >> FINE;
+        let gamma = Gamma::new(41 << FINE, shape, Ratio::new(1 << 32, 2000 << FINE));
+        let after = |nr: u128| gamma.heat(nr << 32) >> FINE;
         assert_eq!([after(0), after(1), after(5)], [24, 836, 4083]);
     }
 
