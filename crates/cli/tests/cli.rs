@@ -1028,7 +1028,7 @@ fn a_replay_has_intervals_where_the_machine_was_measured() {
     let notes = json["caption"]["notes"].to_string();
     assert!(notes.contains("80 % interval of a round's time"), "{notes}");
     assert!(notes.contains("latencies, the native time, each alone"), "{notes}");
-    assert!(notes.contains("defaults, not this machine's: 85 costs"), "{notes}");
+    assert!(notes.contains("defaults, not this machine's: 86 costs"), "{notes}");
     // As it is shipped it has none, and says why costs are left out.
     f.write("m.toml", &small);
     let json = f.json(&format!("{line} --json"));
