@@ -115,9 +115,10 @@ fn what_another_program_writes_comes_as_it_does_natively() {
     let native = native.wall_ns as f64 / 1e9;
     let emulated = header.recorded_wall_ns as f64 / 1e9;
     let time = replayed(&folder, &[]);
-    let alone = 0.9 * (native - delayed);
+    // Who writes is delayed by others too, which is in no figure: 0.84 and 0.88 were seen on a busy machine.
+    let alone = 0.75 * (native - delayed);
     assert!((alone..1.12 * native).contains(&time), "{time}: {native}, {delayed}, {emulated}");
-    assert!((0.4..0.8).contains(&time), "{time}");
+    assert!((0.35..0.8).contains(&time), "{time}");
 }
 
 /// Three threads that meet 60 times; one has four times the work of the others, by turns.
@@ -388,9 +389,10 @@ fn who_looks_at_a_word_until_another_changes_it_waits() {
     // either case. As instructions, what was spun would take as long again.
     let Some((notes, times)) = spins(&["./p", "yields"], TURNS, &["0-1", "0"]) else { return };
     assert!(notes.contains("of a task that looks at a word in a loop"), "{notes}");
-    // Natively others may have had the CPU that was given away, so the parts may be smaller; and beside the other
-    // tests one was 1.35 of the other.
-    assert!(times[0] < 0.65 && times[1] < 1.6 * times[0], "{times:?}");
+    // Natively others may have had the CPU that was given away, and who waits has spun less then: beside the other
+    // tests the parts were 0.68 of the native time instead of a half, and one was 1.35 of the other. As
+    // instructions they would be all of it, and twice as long.
+    assert!(times[0] < 0.8 && times[1] < 1.6 * times[0], "{times:?}");
 }
 
 #[test]
