@@ -472,7 +472,7 @@ fn run_seed(seed: u64) -> Result<Reached, String> {
 
 #[test]
 fn every_seed_keeps_what_must_hold() {
-    let seeds = seeds(0..2000);
+    let seeds = seeds(0..1000);
     let enough = seeds.end - seeds.start >= 240;
     let all = swarm("seeds", seeds, run_seed);
     // Silence means something only if the swarm gets everywhere.

@@ -477,6 +477,7 @@ bandwidth_mbps = [[102400, 20480]]
             [
                 "acting",
                 "acting-full",
+                "acting-killed",
                 "acting-service",
                 "four-nodes",
                 "huge-nodes",

@@ -24,7 +24,7 @@ use homenode_report::{
     Surface, stats,
 };
 use judge::{ByNodes, Findings, Pair, SEED, Way};
-use run::{Bench, GUESTS, GuestFigures, Hops, IN_ALL, MEMORY, Point, Unmerge};
+use run::{Bench, Bursts, GUESTS, GuestFigures, Hops, IN_ALL, MEMORY, Point, Unmerge};
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -122,7 +122,7 @@ const fn base(factor: u64) -> Point {
 /// Runs the experiment.
 pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
     let plan = Plan::new(asked)?;
-    reproduce(&plan, &Bench::new()?, asked.jobs)
+    reproduce(&plan, &Bench::new(Bursts::Registered)?, asked.jobs)
 }
 
 fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {

@@ -293,14 +293,14 @@ impl Engine {
     /// Memory between two decisions is bounded too.
     fn bound(&mut self, who: Who) {
         let (most, all) = (self.settings.most_spans, self.nr_watched.max(1));
-        let (now, scales) = (self.now, self.settings.scales());
-        let Some(p) = self.processes.get_mut(&who) else { return };
+        let Some(p) = self.processes.get(&who) else { return };
         // More than twice the limit; without its division, as each observation comes here.
         let half = p.map.len().saturating_sub(1) / 2;
         if half < LEAST_SPANS || most >= (half + 1).saturating_mul(all) {
             return;
         }
-        let limit = (most / all).max(LEAST_SPANS);
+        let (limit, now, scales) = (self.limit(), self.now, self.settings.scales());
+        let Some(p) = self.processes.get_mut(&who) else { return };
         if p.map.tidy(limit, now, &scales) {
             self.ledger.coarsened += 1;
         }

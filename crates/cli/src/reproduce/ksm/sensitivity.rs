@@ -1,7 +1,7 @@
 //! Signs and order with every constant moved by ±20 %, one at a time.
 
 use super::judge::{self, ByNodes};
-use super::run::{Bench, Point};
+use super::run::{Bench, Bursts, Point};
 use super::{Plan, Runs, base, each, percent};
 use crate::reproduce::Asked;
 use crate::reproduce::elastic;
@@ -65,7 +65,8 @@ pub(super) fn surface(s: &Sensitivity<ByNodes>, at: Point) -> Surface {
 pub(in crate::reproduce) fn table(asked: &Asked<'_>) -> Result<(Value, String)> {
     // For what it refuses.
     Plan::new(asked)?;
-    let bench = Bench::new()?;
+    // Almost all of a run's time are its bursts. A few of them give the same signs.
+    let bench = Bench::new(if asked.quick { Bursts::Few(4) } else { Bursts::Registered })?;
     let at = Point { share: SHARE, ..base(asked.scale.unwrap_or(FACTOR)) };
     let constants = if asked.quick { most_elastic(&bench) } else { What::by_kind(bench.largest()) };
     let s = run(&mut Runs::new(&bench, asked.jobs), at, &constants)?;
