@@ -326,8 +326,8 @@ fn tests_on(topologies: &[Topology], topology: &Topology, tests: &[String]) -> V
 }
 
 /// Which guests: every topology on the kernel that has the whole matrix or is asked
-/// for by name, elsewhere those marked `smoke`, those of its `also` and those where the script of scheduling was
-/// recorded; one that names its kernel is for that one. None where no test is left for it.
+/// for by name, elsewhere those marked `smoke`, those of its `also` and those of its `scripts` where the script of
+/// scheduling was recorded; one that names its kernel is for that one. None where no test is left for it.
 fn matrix<'a>(
     root: &Path,
     all: &'a All,
@@ -344,7 +344,11 @@ fn matrix<'a>(
             let expected = record::recorded(root, kernel, topology)?;
             let wanted = match &topology.kernel {
                 Some(name) => *name == kernel.name,
-                None => every || topology.smoke || expected.is_some(),
+                None => {
+                    let scripts = kernel.scripts.as_ref();
+                    let is_one = scripts.is_none_or(|names| names.contains(&topology.name));
+                    every || topology.smoke || expected.is_some() && is_one
+                }
             };
             // Of those that are named, where some are.
             let is_meant = |test: &&String| options.names.is_empty() || tests.contains(test);
@@ -359,7 +363,10 @@ fn matrix<'a>(
                 boot: 0,
             };
             let tests = if wanted { tests } else { &also };
-            let here = tests_on(&all.topologies, topology, tests);
+            let mut here = tests_on(&all.topologies, topology, tests);
+            if options.names.is_empty() && options.topology.is_none() {
+                here.retain(|test| !topology.on_request.contains(test));
+            }
             if !here.is_empty() {
                 plans.push(plan(here));
             }
@@ -378,6 +385,12 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
         tests_of(&guest_program(ws)?)?.into_iter().map(|(name, _)| name).collect();
     if let Some(name) = options.names.iter().find(|name| !known.contains(name)) {
         return Err(unknown("test", name, &known.join(", ")));
+    }
+    for topology in &all.topologies {
+        let mut names = topology.tests.iter().chain(&topology.on_request);
+        if let Some(name) = names.find(|name| !known.contains(name)) {
+            return Err(unknown("test", name, &known.join(", ")).context(topology.name.clone()));
+        }
     }
     let tests: Vec<String> = if options.names.is_empty() {
         let left_out =
@@ -760,7 +773,8 @@ mod tests {
             || Cached { image: PathBuf::new(), version: String::new(), suite: String::new() };
         let kernels: Vec<(&Kernel, Cached)> = all.kernels.iter().map(|k| (k, cached())).collect();
         let shown = |options: &Tests| -> Vec<String> {
-            let tests = ["topology", "sched-script", "sched-switch", "scx-ends"].map(str::to_owned);
+            let tests = ["topology", "damon-others", "sched-script", "sched-switch", "scx-ends"];
+            let tests = tests.map(str::to_owned);
             matrix(&root, &all, options, &kernels, &tests)
                 .unwrap()
                 .iter()
@@ -770,17 +784,17 @@ mod tests {
         assert_eq!(
             shown(&Tests::default()),
             [
-                "6.12 two-nodes topology",
+                "6.12 two-nodes topology,damon-others",
                 "6.12 two-nodes canary-fails,canary-hangs",
                 "6.12 four-nodes topology",
                 "6.12 script-smt sched-script,sched-switch",
-                "6.1 two-nodes topology",
-                "6.1 script-smt sched-script,sched-switch",
-                "newest two-nodes topology",
-                "newest script-smt sched-script,sched-switch",
+                "6.1 two-nodes topology,damon-others",
+                "newest two-nodes topology,damon-others",
                 "newest sched-ext scx-ends",
             ]
         );
+        let of_it = Tests { kernel: Some("newest".into()), ..Tests::default() };
+        assert!(shown(&of_it).contains(&"newest script-smt sched-script,sched-switch".to_owned()));
         let one = Tests { topology: Some("four-nodes".into()), ..Tests::default() };
         assert_eq!(shown(&one).len(), 3);
     }

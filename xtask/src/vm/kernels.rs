@@ -45,6 +45,9 @@ pub(crate) struct Kernel {
     /// Tests that run on it beside those of `matrix`, by topology.
     #[serde(default)]
     pub(crate) also: BTreeMap<String, Vec<String>>,
+    /// Machines on which the script of scheduling runs on it; on others it does where the kernel
+    /// or the machine is named. All that were recorded unless told.
+    pub(crate) scripts: Option<Vec<String>>,
     /// Whether not getting it is reported only.
     #[serde(default)]
     pub(crate) may_lack: bool,
@@ -431,7 +434,8 @@ Packages|Debian|main|bookworm|http://mirror.example/debian/
         let kernels = table(&root).unwrap();
         assert_eq!(kernels.iter().filter(|k| k.matrix == Matrix::All).count(), 1);
         assert!(kernels.iter().any(|k| k.may_lack));
-        for topology in kernels.iter().flat_map(|k| k.also.keys()) {
+        let scripts = kernels.iter().flat_map(|k| k.scripts.iter().flatten());
+        for topology in kernels.iter().flat_map(|k| k.also.keys()).chain(scripts) {
             assert!(
                 root.join(format!("tests/vm/topologies/{topology}.toml")).exists(),
                 "{topology}"

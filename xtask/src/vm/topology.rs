@@ -53,6 +53,10 @@ pub(crate) struct Topology {
     /// The only tests that run here; they run nowhere else. Empty for all others.
     #[serde(default)]
     pub(crate) tests: Vec<String>,
+    /// Tests that other machines do as well as this one: here they run only where the test or
+    /// the machine is named.
+    #[serde(default)]
+    pub(crate) on_request: Vec<String>,
     /// Whether memory is counted by cgroup.
     #[serde(default)]
     pub(crate) memory_cgroups: bool,
