@@ -167,7 +167,8 @@ pub(super) fn fill_up<S: KernelStage>(
         if left <= 2 * LEFT {
             return Ok(());
         }
-        neighbour(stage, (node, cpu), left - LEFT, false)?;
+        // Its page tables may lie on this node too: without room for them it would be killed.
+        neighbour(stage, (node, cpu), left - LEFT - left / HUGE_PAGES, false)?;
     }
     Err(format!("node {node} does not get full"))
 }
