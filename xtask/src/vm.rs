@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The whole matrix of topologies and tests runs on one kernel, and on the others
-//! the topology that is marked `smoke` and what `also` names. One guest takes one of this machine's CPUs,
+//! the topology that is marked `smoke`, what `also` names and the scripts of scheduling of `scripts`. What a
+//! topology says is there `on_request` runs where it or the test is named. One guest takes one of this machine's CPUs,
 //! so as many run side by side as there are CPUs.
 
 mod guest;
