@@ -146,6 +146,14 @@ pub(super) enum Bursts {
     Few(u64),
 }
 
+/// How many bursts there are: the last repetition is the one around them.
+fn bursts_of(steps: &mut [Step]) -> Option<&mut u64> {
+    steps.iter_mut().rev().find_map(|s| match s {
+        Step::Repeat { until: Again::Times(n), .. } => Some(n),
+        _ => None,
+    })
+}
+
 impl Bench {
     /// The registered experiment.
     ///
@@ -180,13 +188,9 @@ impl Bench {
         )?
         .scenario;
         if let Bursts::Few(few) = bursts {
-            // The last repetition is the one around a burst.
-            let steps = scenario.processes[0].steps.iter_mut().rev();
-            let around = steps.filter_map(|s| match s {
-                Step::Repeat { until: Again::Times(n), .. } => Some(n),
-                _ => None,
-            });
-            around.take(1).for_each(|n| *n = few);
+            if let Some(n) = bursts_of(&mut scenario.processes[0].steps) {
+                *n = few;
+            }
         }
         let (machines, unequal) = (by_nodes(&files)?, by_nodes(&unequal)?);
         Ok(Self { machines, unequal, scenario })
@@ -243,10 +247,7 @@ impl Bench {
                 }
                 continue;
             }
-            let bursts = guest.steps.iter().rev().find_map(|s| match s {
-                Step::Repeat { until: Again::Times(n), .. } => Some(*n),
-                _ => None,
-            });
+            let bursts = bursts_of(&mut guest.steps).copied();
             // As long as ksmd's period, so that each burst sees one of its batches.
             let read = pages * latencies(machine).first().copied().unwrap_or(1);
             let rounds = BATCH.1.0.div_ceil(read.max(1));
