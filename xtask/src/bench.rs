@@ -21,6 +21,7 @@ mod sensitivity;
 mod sim_speed;
 mod stats_cost;
 mod tiering_quality;
+mod tiering_settings;
 mod truth_mem;
 
 use std::path::{Path, PathBuf};
@@ -89,6 +90,8 @@ enum Bench {
     StatsOffCost,
     /// the goals of homenode's engine one by one, by `homenode compare`, beside the best baseline
     TieringQuality,
+    /// the same mean with each setting of the engine by half and by half more, beside the limit
+    TieringSettings,
     /// memory times that the simulator predicts for this machine, beside its own
     TruthMem,
     /// signs and order of the tiering result, with each constant moved by 20 %
@@ -148,6 +151,7 @@ impl Bench {
             Self::DecideSpeed => decide_speed::run(setting),
             Self::StatsOffCost => sched::stats_off(setting),
             Self::TieringQuality => tiering_quality::run(setting),
+            Self::TieringSettings => tiering_settings::run(setting),
             Self::TruthMem => truth_mem::run(setting),
             Self::SensitivityTiering => sensitivity::tiering(setting),
             Self::SensitivityKsm => sensitivity::ksm(setting),

@@ -77,7 +77,7 @@ impl Workspace {
         command
     }
 
-    /// Builds every room, the recorder's shared library too. What users run has its debug
+    /// Builds what users run, the recorder's shared library too; for CI every room. What users run has its debug
     /// lines beside it.
     ///
     /// With which features cargo compiles a dependency depends on all that it builds at once, so
@@ -85,10 +85,11 @@ impl Workspace {
     /// and the rooms above. For CI it is always the choice of `cargo test --workspace`.
     pub(crate) fn build(&self, profile: Profile) -> Result<()> {
         let mut command = self.cargo();
-        command.args(["build", "--locked", "--workspace", "--profile", profile.name()]);
+        command.args(["build", "--locked", "--profile", profile.name()]);
         match profile {
-            Profile::Release => command.args(["--exclude", "xtask"]),
-            Profile::Ci => command.args(["--lib", "--bins", "--examples"]),
+            // Who wants to run it does not wait for what tests need.
+            Profile::Release => command.args(["-p", "homenode-cli", "-p", "homenode-recorder"]),
+            Profile::Ci => command.args(["--workspace", "--lib", "--bins", "--examples"]),
         };
         must_run(&mut command)?;
         if profile == Profile::Release {

@@ -10,6 +10,7 @@
 //! Source: docs/decisions/0024-compare.md.
 
 mod cell;
+mod drawn;
 mod kept;
 mod sweep;
 mod workloads;
@@ -76,7 +77,8 @@ const LEAST_SEEDS: usize = 2;
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode compare --quick
-  homenode compare zipf scenarios/tiering-gauss.toml --columns off,mode2,homenode:pmu --seeds 5")]
+  homenode compare zipf scenarios/tiering-gauss.toml --columns off,mode2,homenode:pmu --seeds 5
+  homenode compare drawn:some-text:1-20 --columns off,mode2,homenode:pmu --seeds 1 --lines")]
 pub(crate) struct Args {
     #[arg(value_name = "SCENARIO", help = workloads::HELP)]
     scenarios: Vec<String>,
@@ -109,6 +111,9 @@ pub(crate) struct Args {
     /// $XDG_CACHE_HOME or ~/.cache]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// A line for each workload, with speeds alone
+    #[arg(long, conflicts_with_all = ["json", "sweep"])]
+    lines: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -158,7 +163,10 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         given => given.to_vec(),
     };
     let all: Vec<&str> = workloads::names().collect();
-    let names = or(&args.scenarios, QUICK_WORKLOADS, &all);
+    let mut names = Vec::new();
+    for name in or(&args.scenarios, QUICK_WORKLOADS, &all) {
+        names.extend(drawn::expand(&name)?);
+    }
     let usual = match (&args.sweep, args.quick) {
         (Some(_), _) => 1,
         (None, true) => QUICK_SEEDS,
@@ -222,6 +230,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     }
     output::print(&if args.json {
         table.to_json()
+    } else if args.lines {
+        table.to_lines(output::glyphs())
     } else {
         table.to_text(output::width(), output::glyphs())
     })?;

@@ -11,13 +11,14 @@
 use crate::knobs::{self, Setting};
 use crate::replay::target;
 use anyhow::{Context as _, Result, anyhow, bail};
-use homenode_core::engine::{Engine, Settings};
+use homenode_core::engine::{Engine, SETTINGS, SettingKind, SettingUnit, Settings};
 use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
 use homenode_core::policy::seen::Source;
 use homenode_core::scenario::{Mempolicy, Model, Scenario};
 use homenode_core::topology::Hardware;
+use homenode_core::units::Picos;
 use homenode_machine::Caps;
 use homenode_sim::Setup;
 use homenode_sim::machine::knobs_for;
@@ -73,6 +74,8 @@ pub enum Placement {
     Kernel(&'static [(&'static str, &'static str)]),
     /// Nobody after the first touch: all tasks interleave, weighted by bandwidth.
     Interleave,
+    /// homenode's engine, which sees what a policy may see.
+    Engine,
     /// A policy that drives the machine. The knobs are those that its source of heat
     /// needs, and with them the kernel moves nothing itself, as far as the source allows.
     Policy {
@@ -127,7 +130,7 @@ const BUILT_IN: &[Candidate] = &[
     },
     Candidate {
         about: "homenode's engine, which pays for itself",
-        placement: Placement::Policy { sees: Source::HEAT, make: engine },
+        placement: Placement::Engine,
         ..Candidate::kernel("homenode", "homenode", &[])
     },
     Candidate {
@@ -163,10 +166,31 @@ const BUILT_IN: &[Candidate] = &[
     },
 ];
 
-fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
-    let (source, most) = (caps.source, caps.most_pages);
-    let engine = Engine::new(Settings::default(), machine, version, source, &caps.lacks, most);
-    Box::new(engine.bringing_threads(caps.affinity))
+/// Makes the policy of a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Maker {
+    /// homenode's engine, with these settings.
+    Engine(Settings),
+    /// Another one.
+    Policy(Make),
+}
+
+impl Maker {
+    pub(crate) fn make(
+        self,
+        machine: &Hardware,
+        version: KernelVersion,
+        caps: &Caps,
+    ) -> Box<dyn Policy> {
+        match self {
+            Self::Engine(settings) => {
+                let (source, most) = (caps.source, caps.most_pages);
+                let engine = Engine::new(settings, machine, version, source, &caps.lacks, most);
+                Box::new(engine.bringing_threads(caps.affinity))
+            }
+            Self::Policy(make) => make(machine, version, caps),
+        }
+    }
 }
 
 /// What every command says about `--columns`.
@@ -175,7 +199,8 @@ pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mo
 (its own knobs), homenode (its engine, paying for itself), tpp (TPP as published, in the \
 kernel's place), hemem, colloid, arms, memtis and hybridtier (as published, by samples). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
-knob or a choice of the model (mode2+scan_size_mb=512)";
+knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode's engine \
+(homenode:pmu+horizon=20s; homenode list settings)";
 
 /// The names that columns can have.
 #[derive(Clone)]
@@ -220,25 +245,29 @@ impl Contenders {
         });
         let version = version.transpose()?;
         let mut it = Contender::kernel(found.column, Vec::new());
-        match found.placement {
+        let driver = match found.placement {
             Placement::Kernel(set) => {
                 it.knobs = set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+                None
             }
             Placement::Interleave => {
                 it.knobs = vec![("numa_balancing".into(), "0".into())];
                 it.interleaves = true;
+                None
             }
-            Placement::Policy { sees, make } => {
-                let known = || sees.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
-                let asked = |s: &&Source| source.is_none_or(|name| s.name() == name);
-                let source = *sees
-                    .iter()
-                    .find(asked)
-                    .ok_or_else(|| anyhow!("sources of heat are {}", known()))?;
-                let column = format!("{}-{}", found.column, source.name());
-                it = Contender::kernel(&column, knobs_for(source));
-                it.drives = Some(Drives { name: found.column, source, make });
-            }
+            Placement::Engine => Some((Source::HEAT, Maker::Engine(Settings::default()))),
+            Placement::Policy { sees, make } => Some((sees, Maker::Policy(make))),
+        };
+        if let Some((sees, make)) = driver {
+            let known = || sees.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
+            let asked = |s: &&Source| source.is_none_or(|name| s.name() == name);
+            let source = *sees
+                .iter()
+                .find(asked)
+                .ok_or_else(|| anyhow!("sources of heat are {}", known()))?;
+            let column = format!("{}-{}", found.column, source.name());
+            it = Contender::kernel(&column, knobs_for(source));
+            it.drives = Some(Drives { name: found.column, source, make });
         }
         it.inside = found.hooks.map(|make| (make, found.about));
         if let (Some(source), None) = (source, it.drives) {
@@ -251,6 +280,17 @@ impl Contenders {
         for part in parts {
             let (key, value) = knobs::parse(part).map_err(|e| anyhow!("+{part}: {e}"))?;
             it.name += &format!("+{part}");
+            if let Some(Drives { make: Maker::Engine(settings), .. }) = &mut it.drives {
+                if let Some(kind) = SettingKind::find(&key) {
+                    set(kind, settings, &value).map_err(|e| anyhow!("+{part}: {e}"))?;
+                    continue;
+                }
+                let close = SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>();
+                let close = homenode_config::suggestion(&key, &close);
+                if !close.is_empty() && !knobs::is_known(&key) {
+                    bail!("+{part}: homenode's engine has no setting {key:?}{close}");
+                }
+            }
             let mut tried = Model::default();
             match homenode_config::set_choice(&mut tried, &key, &value) {
                 None => it.knobs.push((key, value)),
@@ -303,7 +343,29 @@ pub(crate) struct Drives {
     pub(crate) name: &'static str,
     /// What it sees of memory accesses.
     pub(crate) source: Source,
-    pub(crate) make: Make,
+    pub(crate) make: Maker,
+}
+
+/// Changes a setting of the engine by what somebody wrote.
+fn set(kind: &SettingKind, settings: &mut Settings, value: &str) -> Result<(), String> {
+    let number = match kind.unit {
+        SettingUnit::Time => homenode_config::parse_time(value)?.0,
+        SettingUnit::MBps | SettingUnit::Number => value
+            .parse()
+            .map_err(|_| format!("{value:?} is no whole number; write one such as 100"))?,
+    };
+    kind.set(settings, number).map_err(|range| {
+        let [least, most] = range.map(|v| written(kind.unit, v));
+        format!("{value} is not allowed; it is {least} to {most}")
+    })
+}
+
+/// A setting's value as people write it.
+pub(crate) fn written(unit: SettingUnit, value: u64) -> String {
+    match unit {
+        SettingUnit::Time => homenode_config::write_time(Picos(value)),
+        SettingUnit::MBps | SettingUnit::Number => value.to_string(),
+    }
 }
 
 impl Contender {
@@ -384,7 +446,7 @@ impl Contender {
 
     /// Sentences for captions about who decides, where that is not Linux.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = self.drives.map_or(Vec::new(), |d| about_policy(d.name, d.source));
+        let mut notes = self.drives.as_ref().map_or(Vec::new(), about_policy);
         let inside = |about| format!("{}, inside the simulated kernel: {about}", self.title());
         notes.extend(self.inside.map(|(_, about)| inside(about)));
         notes
@@ -419,14 +481,15 @@ pub(crate) fn budgets(s: &Settings) -> String {
 }
 
 /// Sentences for the caption about a policy of this name.
-fn about_policy(who: &str, source: Source) -> Vec<String> {
+fn about_policy(drives: &Drives) -> Vec<String> {
+    let Drives { name: who, source, make } = drives;
     let counted = "moves count as promoted and demoted pages, but not in pgpromote and pgdemote, \
                    which move_pages does not touch";
-    let second = if who == "homenode" {
-        format!("{}; its {counted}", budgets(&Settings::default()))
+    let second = if let Maker::Engine(settings) = make {
+        format!("{}; its {counted}", budgets(settings))
     } else {
         // Two choose how often they sample.
-        let period = match who {
+        let period = match *who {
             "memtis" => {
                 " and samples one in 199 accesses, fewer where reading takes more than 3.5 % of a CPU"
             }

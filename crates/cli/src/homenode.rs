@@ -48,7 +48,7 @@ impl Runner {
         };
         let mut machine = SimMachine::new(sim, source)?;
         let told = knowledge.told(machine.topology(), setup.seed);
-        let mut policy = make(&told, setup.version, machine.caps());
+        let mut policy = make.make(&told, setup.version, machine.caps());
         policy.stands_for(setup.scale);
         machine.spoil_load(|node| knowledge.load(node, setup.seed));
         if policy.needs_load() {

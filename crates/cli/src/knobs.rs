@@ -68,6 +68,13 @@ pub(crate) fn check(settings: &[Setting], others: &[&str], version: KernelVersio
     Ok(())
 }
 
+/// Whether some kernel has a knob of that name.
+pub(crate) fn is_known(name: &str) -> bool {
+    KernelVersion::ALL
+        .into_iter()
+        .any(|v| Knob::find(name, v).is_some() || File::find(name, v).is_some())
+}
+
 /// The names of merging's files that can be written.
 pub(crate) fn files_of_merging(version: KernelVersion) -> Vec<&'static str> {
     let writable = |f: &File| f.exists(version) && !f.is_counter();

@@ -1,14 +1,15 @@
 //! `homenode list`: what there is to choose from.
 
-use crate::contender::Contenders;
+use crate::contender::{Contenders, written};
 use crate::{figures, output};
 use anyhow::Result;
+use homenode_core::engine::{SETTINGS, SettingKind, SettingUnit, Settings};
 use homenode_core::pattern::{Allowed, PATTERNS, Parameter};
 use homenode_report::Better;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// List what there is to choose from: figures, columns, patterns.
+/// List what there is to choose from: figures, columns, patterns, settings.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode list figures
@@ -29,6 +30,8 @@ enum What {
     Columns,
     /// Patterns of accesses and their parameters, for scenarios
     Patterns,
+    /// Settings of homenode's engine, for --columns
+    Settings,
 }
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
@@ -39,6 +42,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         (What::Columns, true) => json!({"columns": contenders.to_json()}).to_string(),
         (What::Patterns, false) => patterns_text(),
         (What::Patterns, true) => json!({"patterns": patterns_json()}).to_string(),
+        (What::Settings, false) => settings_text(),
+        (What::Settings, true) => json!({"settings": settings_json()}).to_string(),
     })?;
     Ok(0)
 }
@@ -116,4 +121,36 @@ fn patterns_json() -> Value {
         json!({"name": kind.name, "about": kind.about, "parameters": parameters})
     };
     PATTERNS.iter().map(one).collect()
+}
+
+fn settings_text() -> String {
+    let width = SETTINGS.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for kind in SETTINGS {
+        let [least, most] = kind.range().map(|v| written(kind.unit, v));
+        let default = written(kind.unit, kind.get(&Settings::default()));
+        let about = kind.about.trim();
+        let range = format!("{least} to {most}");
+        let _ = writeln!(out, "  {:width$}  {default:>6}  {range:<14}  {about}", kind.name);
+    }
+    out.push_str("\nname, default, least and largest value; as in homenode:pmu+horizon=20s\n");
+    out
+}
+
+fn settings_json() -> Value {
+    let one = |kind: &SettingKind| {
+        let unit = match kind.unit {
+            SettingUnit::Time => "ps",
+            SettingUnit::MBps => "MB/s",
+            SettingUnit::Number => "number",
+        };
+        json!({
+            "name": kind.name,
+            "unit": unit,
+            "default": kind.get(&Settings::default()),
+            "range": kind.range(),
+            "about": kind.about.trim(),
+        })
+    };
+    SETTINGS.iter().map(one).collect()
 }

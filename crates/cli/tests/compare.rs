@@ -167,6 +167,33 @@ fn a_sweep_of_mode_2_is_kept_and_the_tuned_column_is_one_of_its_settings() {
     );
 }
 
+// The engine's settings are columns too; drawn workloads have a line each.
+#[test]
+fn settings_and_drawn_workloads_can_be_compared() {
+    let folder = Folder::new();
+    scenario(&folder);
+    let line =
+        "short.toml --columns off,homenode:pmu,homenode:pmu+start_delay=3000s --seeds 1 --json";
+    let all = json(&run(&folder, line));
+    let of = |i: usize| all["workloads"][0]["contenders"][i].clone();
+    assert_eq!(of(2)["column"], "homenode pmu+start_delay=3000s");
+    assert!(of(1)["moved"].as_f64() > Some(0.0), "{all}");
+    assert_eq!(of(2)["moved"], 0.0, "a process that is never looked at: {all}");
+    assert!(all["workloads"][0]["seconds"].as_f64() > Some(1.0), "{all}");
+
+    let drawn = "drawn:a-text:3-4 --columns off --seeds 1 --lines --time 3s";
+    let out = run(&folder, drawn);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("drawn-")).collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("drawn-3   1.000"),
+        "a line each, with its speed: {text}"
+    );
+    let again = String::from_utf8_lossy(&run(&folder, drawn).stdout).into_owned();
+    assert!(again.starts_with(text.trim_end()), "the same text draws the same: {again}");
+}
+
 #[test]
 fn what_cannot_be_compared_is_told() {
     let folder = Folder::new();
@@ -176,6 +203,15 @@ fn what_cannot_be_compared_is_told() {
     for (line, why) in [
         ("zpif", "there is no workload \"zpif\"; did you mean \"zipf\"?"),
         ("short.toml --columns of", "there is no contender \"of\"; did you mean \"off\"?"),
+        ("drawn:some-text", "write drawn:TEXT:NUMBER or drawn:TEXT:FROM-TO"),
+        ("drawn:some-text:7-3", "7-3 are no numbers from 1 to 10000, in order"),
+        ("drawn:some-text:1 drawn:another:1", "two workloads are called drawn-1"),
+        ("short.toml --lines --json", "cannot be used with"),
+        (
+            "short.toml --columns homenode:pmu+horizn=3s",
+            "homenode's engine has no setting \"horizn\"; did you mean \"horizon\"?",
+        ),
+        ("short.toml --columns homenode:pmu+horizon=0s", "0s is not allowed; it is 10ms to 3600s"),
         ("short.toml --time 0s", "--time 0s: nothing would run"),
         ("short.toml --knowledge 95%", "write exact, or by how much"),
         ("short.toml short.toml", "two workloads are called short"),

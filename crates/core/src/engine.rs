@@ -39,7 +39,7 @@ mod process;
 mod pump;
 mod settings;
 
-pub use settings::Settings;
+pub use settings::{SETTINGS, SettingKind, SettingUnit, Settings};
 
 use crate::costs::Cost;
 use crate::kernel::KernelVersion;

@@ -143,6 +143,11 @@ impl CompareRatio {
         let [low, high] = [(middle - half).exp(), (middle + half).exp()];
         Self { ratio: middle.exp(), low, high, significant }
     }
+    /// With a star where the interval leaves 1 out.
+    fn shown(self) -> String {
+        let star = if self.significant { "*" } else { " " };
+        format!("{:.3}{star}", self.ratio)
+    }
     /// Whether it is known to a hundredth of itself on either side.
     pub fn is_sure(&self) -> bool {
         self.high / self.ratio < 1.01
@@ -190,6 +195,10 @@ impl CompareWorkload {
     pub fn ratio(&self, row: usize) -> CompareRatio {
         let of = |i: usize| Self::logs(&self.rows[i], CompareCell::speed);
         CompareRatio::of(&of(0), &of(row))
+    }
+    /// Judged seconds of a run.
+    fn seconds(&self) -> f64 {
+        self.rows[0].cells.first().map_or(0.0, |c| c.seconds)
     }
     fn told(&self) -> Vec<Told<'_>> {
         let base = &self.rows[0];
@@ -287,6 +296,8 @@ impl CompareTable {
             name: &'a str,
             about: &'a str,
             machine: &'a str,
+            /// That are judged.
+            seconds: f64,
             seeds: Vec<u64>,
             optimum: Option<Optimum>,
             contenders: Vec<Told<'a>>,
@@ -312,6 +323,7 @@ impl CompareTable {
                 name: &w.name,
                 about: &w.about,
                 machine: &w.machine,
+                seconds: w.seconds(),
                 seeds: w.rows[0].cells.iter().map(|c| c.seed).collect(),
                 optimum: w.optimum().map(|(how, gap_percent)| Optimum { how, gap_percent }),
                 contenders: w.told(),
@@ -333,8 +345,7 @@ impl CompareTable {
     ///
     /// * `width` – columns of the terminal; bars are left out where there is no room for them.
     pub fn to_text(&self, width: usize, glyphs: Glyphs) -> String {
-        let names = self.workloads.iter().flat_map(|w| &w.rows).map(|r| r.column.chars().count());
-        let label = names.max().unwrap_or(0).max("contender".len());
+        let label = self.label();
         let figures = [
             ("speed", 8),
             ("at end", 8),
@@ -351,8 +362,7 @@ impl CompareTable {
         let mut out = String::new();
         for w in &self.workloads {
             let seeds = w.rows[0].cells.len();
-            let seconds = w.rows[0].cells.first().map_or(0.0, |c| c.seconds);
-            out += &format!("{}: {} ({:.0} s, seeds: {seeds})\n", w.name, w.about, seconds);
+            out += &format!("{}: {} ({:.0} s, seeds: {seeds})\n", w.name, w.about, w.seconds());
             out += &format!("{:label$}", "contender");
             for (name, width) in figures {
                 out += &format!("{name:>width$}");
@@ -365,13 +375,9 @@ impl CompareTable {
                     Some(x) if x.is_finite() => format!("{x:.digits$}"),
                     _ => "-".to_owned(),
                 };
-                let ratio = |r: CompareRatio| {
-                    let star = if r.significant { "*" } else { " " };
-                    format!("{:.3}{star}", r.ratio)
-                };
                 let cells = [
-                    ratio(t.against_first),
-                    ratio(t.last_quarter),
+                    t.against_first.shown(),
+                    t.last_quarter.shown(),
                     shown(Some(t.fast_percent), 2),
                     shown(t.there_after_s, 1),
                     shown(Some(t.moved), 0),
@@ -402,6 +408,43 @@ impl CompareTable {
             }
             out.push('\n');
         }
+        out += &self.end(glyphs);
+        out
+    }
+    /// The same with a line for each workload: speeds, and what it is.
+    pub fn to_lines(&self, glyphs: Glyphs) -> String {
+        let wide = |texts: &mut dyn Iterator<Item = &str>| {
+            texts.map(|text| text.chars().count()).max().unwrap_or(0)
+        };
+        let label = wide(&mut self.workloads.iter().map(|w| w.name.as_str())).max("workload".len());
+        let names = self.workloads.first().map_or(&[][..], |w| &w.rows[..]);
+        let widths: Vec<usize> =
+            names.iter().map(|row| row.column.chars().count().max("1.000*".len()) + 2).collect();
+        let mut out = format!("{:label$}", "workload");
+        for (row, width) in names.iter().zip(&widths) {
+            out += &format!("{:>width$}", row.column);
+        }
+        out.push('\n');
+        for w in &self.workloads {
+            out += &format!("{:label$}", w.name);
+            for (t, width) in w.told().iter().zip(&widths) {
+                out += &format!("{:>width$}", t.against_first.shown());
+            }
+            out += &format!("  {}", w.about);
+            out.push('\n');
+        }
+        out.push('\n');
+        out += &self.end(glyphs);
+        out
+    }
+    /// Columns of a contender's name.
+    fn label(&self) -> usize {
+        let names = self.workloads.iter().flat_map(|w| &w.rows).map(|r| r.column.chars().count());
+        names.max().unwrap_or(0).max("contender".len())
+    }
+    /// Means and notes.
+    fn end(&self, glyphs: Glyphs) -> String {
+        let (label, mut out) = (self.label(), String::new());
         if let Some(first) = self.workloads.first() {
             let means = self.means();
             let most = means.iter().map(|m| m.ratio).fold(0.0, f64::max);
@@ -409,15 +452,13 @@ impl CompareTable {
             let of = if n == 1 { "one workload".into() } else { format!("{n} workloads") };
             out += &format!("geometric mean of speed over {of}\n");
             for (row, m) in first.rows.iter().zip(means) {
-                let star = if m.significant { "*" } else { " " };
                 let range = if m.low > 0.0 && m.high.is_finite() {
                     format!("{:.3} to {:.3}", m.low, m.high)
                 } else {
                     String::new()
                 };
                 let bar = glyphs.bar(m.ratio / most);
-                let line =
-                    format!("{:label$}{:>8.3}{star}  {range:16}  {bar}", row.column, m.ratio);
+                let line = format!("{:label$}{:>9}  {range:16}  {bar}", row.column, m.shown());
                 out += line.trim_end();
                 out.push('\n');
             }
@@ -493,6 +534,22 @@ mod tests {
     }
 
     #[test]
+    fn many_workloads_have_a_line_each() {
+        let text = table().to_lines(Glyphs::Ascii);
+        expect![[r#"
+            workload     off  mode 2
+            zipf      1.000   1.099*  a store
+
+            geometric mean of speed over one workload
+            off         1.000   1.000 to 1.000    ######################
+            mode 2      1.099*  1.087 to 1.112    ########################
+
+            a note
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
     fn pairs_by_seed_give_the_interval() {
         let r = table().workloads[0].ratio(1);
         assert_eq!(
@@ -507,6 +564,7 @@ mod tests {
     fn json_has_the_same_figures() {
         let v: serde_json::Value = serde_json::from_str(&table().to_json()).expect("JSON");
         let mode2 = &v["workloads"][0]["contenders"][1];
+        assert_eq!(v["workloads"][0]["seconds"], 8.0);
         assert_eq!(mode2["there_after_s"], 3.0);
         assert_eq!(mode2["vain_percent"], 12.5);
         // 11 M/s: 90.9 ns for an access in the first, 89.3 in the second.

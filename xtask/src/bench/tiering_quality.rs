@@ -26,26 +26,33 @@ const REST: f64 = 55.0;
 const UNIFORM_GIB: f64 = 44.0;
 const SATURATED: &[&str] = &["antagonist-1", "antagonist-2", "antagonist-3"];
 
-pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
-    let text = match setting.results {
-        Some(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("{}: what compare --json has printed", path.display()))?,
-        None => {
-            let mut command = Command::new(setting.ws.homenode(setting.profile)?);
-            command.args(["compare", "--json", "--out"]);
-            command.arg(setting.ws.folder("bench")?.join("compare.jsonl"));
-            if setting.tiny {
-                command.args(["gauss", "uniform", "--columns", "off,mode2,homenode:pmu"]);
-                command.args(["--seeds", "1", "--time", "3s"]);
-            } else if setting.quick {
-                command.arg("--quick");
-            }
-            println!("  {}", typed(&command));
-            text_of(&mut command)?
-        }
-    };
+/// What `homenode compare --json` says with these arguments.
+pub(super) fn compared(setting: &Setting<'_>, arguments: &[&str]) -> Result<Value> {
+    let mut command = Command::new(setting.ws.homenode(setting.profile)?);
+    command.args(["compare", "--json", "--out"]);
+    command.arg(setting.ws.folder("bench")?.join("compare.jsonl")).args(arguments);
+    println!("  {}", typed(&command));
+    parsed(&text_of(&mut command)?)
+}
+
+fn parsed(text: &str) -> Result<Value> {
     let line = text.lines().rfind(|l| l.starts_with('{')).context("no JSON object")?;
-    let field = Field::parse(&serde_json::from_str(line).context("no JSON of compare")?)?;
+    serde_json::from_str(line).context("no JSON of compare")
+}
+
+pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
+    let all = match setting.results {
+        Some(path) => parsed(
+            &std::fs::read_to_string(path)
+                .with_context(|| format!("{}: what compare --json has printed", path.display()))?,
+        )?,
+        None if setting.tiny => {
+            let columns = ["gauss", "uniform", "--columns", "off,mode2,homenode:pmu"];
+            compared(setting, &[&columns[..], &["--seeds", "1", "--time", "3s"]].concat())?
+        }
+        None => compared(setting, if setting.quick { &["--quick"] } else { &[] })?,
+    };
+    let field = Field::parse(&all)?;
     let goals = field.judge();
     for g in &goals {
         println!("  {:<10} {}: {}", g.verdict(), g.what, g.figure);
@@ -411,10 +418,11 @@ fn say_rest(field: &Field, goals: &mut Vec<Goal>) {
     let elsewhere = |what: &str| format!("by `cargo xtask bench {what}`");
     say("an observation: <= 80 ns, <= 32 bytes per 2 MiB", elsewhere("decide-speed"), None);
     say(
-        "100 drawn workloads, and settings off by 50 %",
-        "nothing draws the workloads or changes the settings yet".into(),
+        "100 drawn workloads",
+        "by --results of `homenode compare drawn:COMMIT:1-100 --json`".into(),
         None,
     );
+    say("settings off by 50 %: no other rank, <= 3 %", elsewhere("tiering-settings"), None);
 }
 
 #[cfg(test)]

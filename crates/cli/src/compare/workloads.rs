@@ -1,5 +1,6 @@
 //! The workloads that come with the command, and those that files tell.
 
+use super::drawn;
 use anyhow::{Result, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Scenario, Step, Until};
@@ -13,7 +14,8 @@ macro_rules! shipped {
         /// What the command says about its arguments.
         pub(super) const HELP: &str = concat!(
             "Workloads: scenarios' TOML files, or names of those that come with it: ",
-            $first, $(", ", $name,)* ". All of these unless given"
+            $first, $(", ", $name,)* ". All of these unless given. drawn:TEXT:1-100 are a hundred that are \
+             drawn at random and follow from a text"
         );
         shipped!(@texts $first $(, $name)*);
     };
@@ -64,8 +66,13 @@ pub(super) struct Workload {
 impl Workload {
     /// One that comes with the command, or that a file tells.
     pub(super) fn read(name: &str) -> Result<Self> {
-        if let Some((_, text)) = SHIPPED.iter().find(|(own, _)| *own == name) {
-            let path = format!("scenarios/compare/{name}.toml");
+        let drawn = drawn::toml(name)?;
+        let shipped = SHIPPED.iter().find(|(own, _)| *own == name).map(|(_, text)| *text);
+        if let Some(text) = drawn.as_deref().or(shipped) {
+            let path = match drawn {
+                Some(_) => name.to_owned(),
+                None => format!("scenarios/compare/{name}.toml"),
+            };
             let file = homenode_config::parse_scenario(&path, text)?;
             let machine = &file.scenario.machine;
             let Some((_, text)) = MACHINES.iter().find(|(path, _)| path == machine) else {

@@ -2,7 +2,7 @@
 //!
 //! Source: specs/compare.md.
 
-use super::{Contender, Contenders, Drives, hemem};
+use super::{Contender, Contenders, Drives, Maker, hemem};
 use crate::homenode::Runner;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::policy::seen::Source;
@@ -92,7 +92,7 @@ fn colloid_is_ahead_of_hemem_where_the_fast_node_is_saturated_and_only_there() {
 fn arms_untuned_is_about_as_good_as_the_best_of_a_sweep_of_hemem() {
     let (machine, text) = (machine(20_000), gups("0", 4));
     let swept = |make| {
-        let drives = Some(Drives { name: "hemem", source: Source::Pmu, make });
+        let drives = Some(Drives { name: "hemem", source: Source::Pmu, make: Maker::Policy(make) });
         run(&text, &machine, &Contender { drives, ..column("hemem") }).0
     };
     let best = [

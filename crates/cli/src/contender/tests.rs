@@ -27,6 +27,10 @@ fn a_text_becomes_a_column() {
              numa_balancing_promote_rate_limit_MBps=0 sees hint-fault",
         ),
         (
+            "homenode:pmu+horizon=20s+moved_mbps=50",
+            "homenode-pmu+horizon=20s+moved_mbps=50: numa_balancing=0 sees pmu",
+        ),
+        (
             "mode1@5.18+admission=a+scan_size_mb=8",
             "mode-1@5.18+admission=a+scan_size_mb=8 of 5.18: numa_balancing=1 scan_size_mb=8 \
              admission=a",
@@ -51,6 +55,22 @@ fn a_text_that_is_no_column_is_told_why() {
         (
             "off:damon",
             "--columns off:damon: off is the kernel's own, which sees by itself: leave :damon out",
+        ),
+        (
+            "homenode+horizn=20s",
+            "--columns homenode+horizn=20s: +horizn=20s: homenode's engine has no setting \"horizn\"; did you mean \"horizon\"?",
+        ),
+        (
+            "homenode+horizon=20",
+            "--columns homenode+horizon=20: +horizon=20: \"20\" is no time; write it with ps, ns, us, ms or s, such as \"10us\"",
+        ),
+        (
+            "homenode+horizon=1ms",
+            "--columns homenode+horizon=1ms: +horizon=1ms: 1ms is not allowed; it is 10ms to 3600s",
+        ),
+        (
+            "homenode+most_open=many",
+            "--columns homenode+most_open=many: +most_open=many: \"many\" is no whole number; write one such as 100",
         ),
         (
             "off+admission=c",
