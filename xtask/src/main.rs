@@ -36,7 +36,7 @@ enum Chore {
     /// The homenode command and its recorder, into target/release
     Build,
     /// Measure this machine, record sqlite3, replay it on a machine with a CXL node
-    Demo,
+    Demo(demo::Options),
     /// What CI runs
     #[command(alias = "prepush")]
     Ci,
@@ -91,7 +91,7 @@ impl Chore {
         let ws = Workspace::load()?;
         match self {
             Self::Build => ws.build(Profile::Release).map(|()| Ending::Done),
-            Self::Demo => demo::run(&ws),
+            Self::Demo(options) => demo::run(&ws, options),
             Self::Ci => ci::run(&ws),
             Self::Tidy => tidy::run(&ws),
             Self::Bench(options) => bench::run(&ws, options, Profile::Release),

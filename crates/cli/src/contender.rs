@@ -202,6 +202,9 @@ kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pm
 knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode's engine \
 (homenode:pmu+horizon=20s; homenode list settings)";
 
+/// The column of a replay that has DRAM for all of the program's memory.
+pub(crate) const ALL_DRAM: &str = "all-dram";
+
 /// The names that columns can have.
 #[derive(Clone)]
 pub(crate) struct Contenders(Vec<Candidate>);
@@ -330,6 +333,8 @@ pub(crate) struct Contender {
     pub(crate) mempolicy: Mempolicy,
     /// Whether that is to be weighted interleaving: the weights follow from the machine.
     pub(crate) interleaves: bool,
+    /// Whether it has DRAM for all of a recorded program's memory.
+    pub(crate) fits: bool,
     /// The policy that drives; none where the kernel's rules are all.
     pub(crate) drives: Option<Drives>,
     /// What makes its rules inside the kernel, and what they are.
@@ -372,6 +377,12 @@ impl Contender {
     /// The kernel's rules under these knobs.
     pub(crate) fn kernel(name: &str, knobs: Vec<Setting>) -> Self {
         Self { name: name.to_owned(), knobs, ..Self::default() }
+    }
+
+    /// What could be gained by placing memory: all of it lies in DRAM, and nothing moves.
+    pub(crate) fn all_dram() -> Self {
+        let off = vec![("numa_balancing".into(), "0".into())];
+        Self { fits: true, ..Self::kernel(ALL_DRAM, off) }
     }
 
     /// The same on this machine, by whose bandwidths one may interleave.

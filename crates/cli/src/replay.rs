@@ -1,5 +1,6 @@
 //! `homenode replay`: a recorded program on another machine.
 
+mod conclusion;
 pub(crate) mod interval;
 pub(crate) mod load;
 pub(crate) mod play;
@@ -12,7 +13,7 @@ use crate::figures::{self, Choice};
 use crate::knobs::{self, Setting};
 use crate::progress::Progress;
 use crate::{output, parallel, record};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use homenode_config::{AddNode, parse_add_node};
 use homenode_core::topology::{Hardware, MAX_CPUS};
 use homenode_core::units::{CpuId, Picos, count};
@@ -58,7 +59,7 @@ use target::Dram;
   homenode replay sort.parquet --machine this.toml --add-node pmem:64GiB --dram 8GiB \\
       --columns off,mode2 --set numa_balancing_promote_rate_limit_MBps=100
   homenode replay sort.parquet --machine this.toml --add-node cxl:half \\
-      --columns off,mode2,homenode:pmu")]
+      --columns off,mode2,homenode:pmu,all-dram")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
@@ -91,7 +92,7 @@ pub(crate) struct Args {
         value_name = "LIST",
         value_delimiter = ',',
         default_value = "off,mode1,mode2,mode3,interleave",
-        help = contender::HELP
+        help = format!("{}. all-dram: off, with DRAM for all of the program's memory", contender::HELP)
     )]
     columns: Vec<String>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', help = figures::HELP)]
@@ -107,6 +108,9 @@ pub(crate) struct Args {
     /// Runs at once; the CPUs' number unless given. The results don't depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+    /// Table, picture and what follows from them, without the caption, which says what they rest on
+    #[arg(long, conflicts_with = "json")]
+    brief: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -154,7 +158,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let setup = recorded::setup(&[]);
     knobs::check(&args.set, &[], setup.version)?;
     knobs::check_columns(&args.set, setup.version)?;
-    let columns = contenders.parse(&args.columns)?;
+    let columns = columns(&args.columns, contenders)?;
     let choice = Choice::parse(&args.figures)?;
     // What a column can't be set to is told before minutes of replaying.
     columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
@@ -197,13 +201,36 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         }
     } else {
         let (width, glyphs) = (output::width(), output::glyphs());
-        let mut text: Vec<String> = ends.iter().map(|e| e.report.to_text(width, glyphs)).collect();
+        let shown = |report: &Report| match args.brief {
+            true => report.to_brief(width, glyphs),
+            false => report.to_text(width, glyphs),
+        };
+        let mut text: Vec<String> = ends.iter().map(|e| shown(&e.report)).collect();
         if ends.len() > 1 {
             text.push(beside(&ends));
         }
         text.join("\n")
     })?;
     Ok(0)
+}
+
+/// The columns that were asked for; the one that fits is known here alone.
+fn columns(names: &[String], contenders: &Contenders) -> Result<Vec<Contender>> {
+    let mut out: Vec<Contender> = Vec::new();
+    for name in names {
+        let one = match name.as_str() {
+            contender::ALL_DRAM => Contender::all_dram(),
+            name => contenders.one(name).with_context(|| format!("--columns {name}"))?,
+        };
+        if out.iter().any(|c| c.name == one.name) {
+            bail!("--columns names {} twice", one.title());
+        }
+        out.push(one);
+    }
+    if out[0].fits {
+        bail!("--columns {}: it is no baseline; name another column first", contender::ALL_DRAM);
+    }
+    Ok(out)
 }
 
 /// A part of all that is to be done, in thousandths.
@@ -364,7 +391,8 @@ fn report(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
-    if let Some(intervals) = Intervals::new(recorded, played) {
+    let intervals = Intervals::new(recorded, played);
+    if let Some(intervals) = &intervals {
         let names: Vec<String> = columns.iter().map(Contender::title).collect();
         notes.push(intervals.note(&names));
         notes.extend(intervals.told().map(str::to_owned));
@@ -398,15 +426,21 @@ fn report(
             recorded.cpus.len()
         ));
     }
-    let report = recorded.report(columns, played, choice, notes, warnings);
-    Report { picture: picture(&recorded.loaded, columns, played), ..report }
+    let mut report = recorded.report(columns, played, choice, notes, warnings);
+    if recorded.loaded.wrong().is_none() {
+        report.conclusion = conclusion::conclusion(columns, played, intervals.as_ref());
+    }
+    report.picture = picture(&recorded.loaded, columns, played);
+    report
 }
 
-/// The first and the last round of the baseline, and of tiering where it ran, else of
-/// the last column.
+/// The first and the last round of the baseline, and of homenode or else tiering where they ran,
+/// else of the last column.
 fn picture(loaded: &Loaded, columns: &[Contender], played: &[Played]) -> Vec<Snapshot> {
     let mut shown = vec![0];
-    let second = columns.iter().position(|c| c.name == "mode-2").unwrap_or(columns.len() - 1);
+    let of = |is: fn(&Contender) -> bool| columns.iter().position(is);
+    let second = of(|c| c.drives.is_some()).or_else(|| of(|c| c.name == "mode-2"));
+    let second = second.unwrap_or(columns.len() - 1);
     if second != 0 {
         shown.push(second);
     }

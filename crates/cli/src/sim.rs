@@ -519,5 +519,5 @@ fn report(
             }
         }
     }
-    Report { caption, table, picture: Vec::new() }
+    Report { caption, table, picture: Vec::new(), conclusion: None }
 }

@@ -69,7 +69,13 @@ pub struct Report {
     pub table: ComparisonTable,
     /// Where the hot pages were, in the order of drawing.
     pub picture: Vec<Snapshot>,
+    /// What the reader should do, where the figures say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conclusion: Option<String>,
 }
+
+/// Wider pictures and captions are hard to read.
+const WIDEST_TEXT: usize = 100;
 
 impl Report {
     /// The report as one JSON object on one line.
@@ -79,19 +85,27 @@ impl Report {
         serde_json::to_string(self).expect("plain data with text keys")
     }
 
-    /// The report as text: table, picture, caption.
+    /// The report as text: table, picture, conclusion, caption.
     ///
     /// * `width` – columns of the terminal. The table is cut into blocks that fit, the
     ///   picture and the caption take 100 at most, since wider ones are hard to read.
     pub fn to_text(&self, width: usize, glyphs: Glyphs) -> String {
+        let caption = self.caption.to_text(width.min(WIDEST_TEXT));
+        format!("{}\n{caption}", self.to_brief(width, glyphs))
+    }
+
+    /// The same without the caption.
+    pub fn to_brief(&self, width: usize, glyphs: Glyphs) -> String {
         let mut out = self.table.to_text(width);
-        let width = width.min(100);
+        let width = width.min(WIDEST_TEXT);
         if !self.picture.is_empty() {
             out.push('\n');
             out.push_str(&heat_picture(&self.picture, width, glyphs));
         }
-        out.push('\n');
-        out.push_str(&self.caption.to_text(width));
+        if let Some(conclusion) = &self.conclusion {
+            out.push('\n');
+            caption::wrap(&mut out, 0, &format!("so: {conclusion}"), width, |c| c);
+        }
         out
     }
 }

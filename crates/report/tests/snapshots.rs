@@ -261,6 +261,7 @@ fn json_is_one_object_with_stable_names() {
         caption: caption(),
         table: table(&runs()[..1]),
         picture: vec![snapshot("start", 2, |_| 1)],
+        conclusion: None,
     };
     expect![[r#"{"caption":{"machine":"this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)","workload":"sqlite3 building an index, 20 s of it from the 5th second","kernel":"active and inactive lists as in Linux 6.12 with MGLRU off","scales":[{"what":"memory","factor":64}],"loops":6,"seeds":[1,2],"notes":["the unmodified machine is right by construction"],"warnings":["the modelled misses alone take longer than the native time"]},"table":{"columns":["off"],"groups":[{"title":"","figures":[{"name":"time","unit":"s","better":"lower","samples":[[120.0,121.0]],"mean":[120.5],"stddev":[0.7071067811865476],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses","unit":"M/s","better":"higher","samples":[[0.008333333333333333,0.008264462809917356]],"mean":[0.008298898071625344],"stddev":[0.00004869881413130468],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in DRAM","unit":"%","better":"higher","samples":[[50.0,50.1]],"mean":[50.05],"stddev":[0.07071067811865576],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in CXL","unit":"%","better":"neither","samples":[[50.0,49.9]],"mean":[49.95],"stddev":[0.07071067811865576],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages promoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages demoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"moved","unit":"MB","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"spent on moving","unit":"MB/s","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]}]},{"title":"vmstat","figures":[]}]},"picture":[{"label":"start","columns":[{"accesses":0,"resident":512,"fast":1},{"accesses":1024,"resident":0,"fast":1}]}]}"#]].assert_eq(&report.to_json());
     assert_eq!(report.to_json().lines().count(), 1);
@@ -268,10 +269,13 @@ fn json_is_one_object_with_stable_names() {
 
 #[test]
 fn a_report_is_table_picture_and_caption() {
-    let report = Report { caption: caption(), table: table(&runs()), picture: pictures() };
+    let conclusion = Some("mode 2 pays".to_owned());
+    let report =
+        Report { caption: caption(), table: table(&runs()), picture: pictures(), conclusion };
     let text = report.to_text(80, Glyphs::Blocks);
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is in it"));
     assert!(place("pgpromote_success") < place("mode 2, end"));
-    assert!(place("mode 2, end") < place("MGLRU off"));
+    assert!(place("mode 2, end") < place("so: mode 2 pays"));
+    assert!(place("so: mode 2 pays") < place("MGLRU off"));
     assert!(text.lines().all(|l| l == l.trim_end()), "no blanks at line ends");
 }

@@ -28,6 +28,8 @@ pub(crate) struct Recorded {
     pub(crate) version: KernelVersion,
     /// The CPUs that the program may use; none: all.
     pub(crate) cpus: Vec<CpuId>,
+    /// Its machine with all of its DRAM.
+    roomy: Hardware,
     shelves: Vec<Shelf>,
     pub(super) mlp: Mlp,
     /// Knobs that all columns have.
@@ -63,11 +65,14 @@ impl Recorded {
             knobs.set(name, value).map_err(|e| anyhow!("{e}"))?;
         }
         let target = target::build(this, calibrated.peak, dram, add, &knobs, setup.model.margin)?;
+        let roomy =
+            target::build(this, calibrated.peak, Dram::All, add, &knobs, setup.model.margin)?;
         let shelves = nodes::shelves(&target.machine, version);
         Ok(Self {
             loaded,
             calibrated,
             target,
+            roomy: roomy.machine,
             version,
             cpus: Vec::new(),
             shelves,
@@ -104,7 +109,8 @@ impl Recorded {
         let setup = column.setup(&setup(&[]), set)?;
         let charge = self.charge(rounds, column.mempolicy.clone());
         let look = (self.calibrated.round / 16).max(1_000_000_000);
-        let (machine, loaded) = (&self.target.machine, &self.loaded);
+        let machine = if column.fits { &self.roomy } else { &self.target.machine };
+        let loaded = &self.loaded;
         play::play(machine, &setup, loaded, &charge, &self.shelves, column, look, told)
             .map_err(|e| e.context(format!("column {}", column.name)))
     }
@@ -156,7 +162,7 @@ impl Recorded {
             notes,
             warnings: known.chain(warnings).collect(),
         };
-        Report { caption, table, picture: Vec::new() }
+        Report { caption, table, picture: Vec::new(), conclusion: None }
     }
 }
 

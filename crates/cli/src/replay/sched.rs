@@ -349,6 +349,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         },
         table: table(&names),
         picture: Vec::new(),
+        conclusion: None,
     };
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
