@@ -282,11 +282,6 @@ impl End {
             .collect();
         Ok(all)
     }
-    /// Mean time of a column's rounds in seconds.
-    fn round(&self, column: usize) -> f64 {
-        let rounds = self.played[column].rounds();
-        rounds.last().map_or(0.0, |&end| end as f64 / 1e12 / rounds.len() as f64)
-    }
 }
 
 /// What each column gains with so many misses under way, beside the others.
@@ -299,7 +294,7 @@ fn beside(ends: &[End]) -> String {
     for (i, column) in columns.iter().enumerate() {
         let _ = write!(out, "\n{:<16}", column.title());
         for end in ends {
-            let (own, first) = (end.round(i), end.round(0));
+            let (own, first) = (end.played[i].round(), end.played[0].round());
             let gain = if i == 0 {
                 String::new()
             } else {

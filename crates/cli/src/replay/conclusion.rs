@@ -36,12 +36,9 @@ pub(super) fn conclusion(
     played: &[Played],
     intervals: Option<&Intervals>,
 ) -> Option<String> {
-    let round = |p: &Played| {
-        p.rounds().last().map_or(0.0, |&end| end as f64 / p.rounds().len().max(1) as f64)
-    };
-    let first = round(played.first()?);
+    let first = played.first()?.round();
     let gain = |i: usize| {
-        let plain = (first / round(&played[i]).max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+        let plain = (first / played[i].round().max(f64::MIN_POSITIVE) - 1.0) * 100.0;
         let known = intervals.and_then(|all| all.columns.get(i)).map(|own| own.gain);
         Gain {
             column: &columns[i],

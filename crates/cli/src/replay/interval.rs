@@ -66,12 +66,9 @@ impl Intervals {
             let both = parts.iter().map(|part| (part.abs(), part.abs()));
             Predicted::of(time, &both.chain([told::one_way(told)]).collect::<Vec<_>>())
         };
-        let clock = |p: &Played| {
-            p.rounds().last().map_or(0.0, |&end| end as f64 / 1e12 / p.rounds().len() as f64)
-        };
-        let first = clock(played.first()?);
+        let first = played.first()?.round();
         let columns = played.iter().zip(&parts).map(|(p, (own, told))| {
-            let time = clock(p);
+            let time = p.round();
             // What moves both columns alike changes no gain.
             let apart: Vec<f64> = own.iter().zip(&parts[0].0).map(|(a, b)| a - b).collect();
             let faster = of(first / time.max(f64::MIN_POSITIVE), &apart, parts[0].1 - told);

@@ -74,6 +74,11 @@ impl Played {
     pub(crate) fn rounds(&self) -> &[u64] {
         &self.figures.round_ends
     }
+    /// Mean time of its rounds in seconds; 0 where none ended.
+    pub(crate) fn round(&self) -> f64 {
+        let rounds = self.rounds();
+        rounds.last().map_or(0.0, |&end| end as f64 / 1e12 / rounds.len() as f64)
+    }
 }
 
 /// How often a run is looked at where nobody knows how long a round is.
