@@ -44,13 +44,13 @@ pub use settings::{SETTINGS, SettingKind, SettingUnit, Settings};
 use crate::costs::Cost;
 use crate::kernel::KernelVersion;
 use crate::policy::order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
-use crate::policy::period::{self, SamplePeriod};
+use crate::policy::period::SamplePeriod;
 use crate::policy::seen::{Seen, Shows, Source};
 use crate::policy::span::Who;
 use crate::policy::{Ledger, Policy, Stretch};
 use crate::topology;
 use crate::units::{MBps, NodeId, PAGE_SIZE, Pages, Picos};
-use budget::Bucket;
+use budget::{Bucket, Purse};
 use estimate::Estimate;
 use level::Level;
 use living::Living;
@@ -112,13 +112,13 @@ pub struct Engine {
     out: VecDeque<Order>,
     last_id: u64,
     /// Pages to be moved: so many a second, and those that have paid for their move.
-    moved: Bucket,
+    moved: Purse,
     /// Pages that may be moved in a second at most.
     traffic: Bucket,
     /// Picoseconds of processor time for looks and decisions.
     cpu: Bucket,
     /// The same for moves: a share of a CPU until they have paid, and what they came to save.
-    purse: Bucket,
+    purse: Purse,
     /// What was saved, or lost, and is not yet as much as moving a page takes.
     towards: i128,
     ledger: Ledger,
@@ -197,11 +197,11 @@ impl Engine {
             let all = u128::from(rate) * u128::from(settings.horizon.0) / 1_000_000_000_000;
             u64::try_from(all).unwrap_or(u64::MAX).max(rate)
         };
-        let moved = Bucket::new(pages_a_second, over(pages_a_second));
+        let moved = Purse::new(Bucket::new(pages_a_second, over(pages_a_second)));
         let cpu = u64::from(settings.cpu_permille.min(1000)) * 1_000_000_000;
         // Savings may be kept until they pay for all that may be moved at once.
         let most = if cpu == 0 { 0 } else { moved.depth().saturating_mul(per_page) };
-        let purse = Bucket::new(cpu, most.max(over(cpu))).with(over(cpu));
+        let purse = Purse::new(Bucket::new(cpu, most.max(over(cpu))).with(over(cpu)));
         let mut lacks: BTreeSet<Evidence> = lacks.iter().copied().collect();
         if source.shows() == Shows::Nothing {
             lacks.insert(Evidence::Heat);
@@ -228,7 +228,12 @@ impl Engine {
             proc_read: machine.costs.get(Cost::ProcRead),
             wake: None,
             silent: false,
-            period: SamplePeriod::new(),
+            period: SamplePeriod::new(Picos(
+                machine
+                    .costs
+                    .get(Cost::PmuSample)
+                    .saturating_add(machine.costs.get(Cost::EventRead)),
+            )),
             processes: BTreeMap::new(),
             living: Living::default(),
             nr_watched: 0,
@@ -406,12 +411,12 @@ impl Engine {
         let pages = u64::try_from((self.towards / paid).unsigned_abs()).unwrap_or(u64::MAX);
         self.towards %= paid;
         let (sum, ledger) = if came < 0 {
-            self.purse.take(time);
-            self.moved.take(pages);
+            self.purse.lose(time);
+            self.moved.lose(pages);
             (self.ledger.forgone, &mut self.ledger.forgone)
         } else {
-            self.purse.give(time);
-            self.moved.give(pages);
+            self.purse.earn(time);
+            self.moved.earn(pages);
             (self.ledger.gained, &mut self.ledger.gained)
         };
         *ledger = Picos(sum.0.saturating_add(time));
@@ -486,10 +491,13 @@ impl Engine {
 
     /// Budgets and room that an order held: what it did not use is given back.
     fn release(&mut self, open: &Open, moved: u64, took: Picos) {
-        let budget = if open.between.is_some() { &mut self.purse } else { &mut self.cpu };
-        match took.0.checked_sub(open.cost) {
-            Some(more) => budget.take(more),
-            None => budget.give(open.cost - took.0),
+        let (more, less) = (took.0.saturating_sub(open.cost), open.cost.saturating_sub(took.0));
+        if open.between.is_some() {
+            self.purse.take(more);
+            self.purse.give(less);
+        } else {
+            self.cpu.take(more);
+            self.cpu.give(less);
         }
         if let Some((from, to)) = open.between {
             let moved = moved.min(open.named);
@@ -507,7 +515,9 @@ impl Engine {
         self.ledger.report(open.why, open.between, tried, moved, &fails, took);
         self.release(&open, moved.0, took);
         if moved.0 > 0 {
-            self.period.busy(self.now, period::WINDOW);
+            let pays = u128::from(open.pays.0) * u128::from(moved.0);
+            let pays = pays / u128::from(open.named.max(moved.0));
+            self.period.moved(self.now, Picos(u64::try_from(pays).unwrap_or(u64::MAX)));
         }
         if let Some((_, to)) = open.between.filter(|_| fails.no_room.0 > 0) {
             self.nodes.close(to);

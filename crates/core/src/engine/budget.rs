@@ -67,6 +67,53 @@ impl Bucket {
     }
 }
 
+/// A bucket that savings fill as well, and losses empty again, but not further than savings have
+/// filled it: what comes with time is always there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Purse {
+    bucket: Bucket,
+    /// Savings that have not been spent.
+    saved: u64,
+}
+
+impl Purse {
+    pub(super) const fn new(bucket: Bucket) -> Self {
+        Self { bucket, saved: 0 }
+    }
+    pub(super) fn advance(&mut self, now: Picos) {
+        self.bucket.advance(now);
+    }
+    pub(super) fn has(&self) -> u64 {
+        self.bucket.has()
+    }
+    pub(super) fn when(&self, n: u64) -> Option<Picos> {
+        self.bucket.when(n)
+    }
+    pub(super) const fn depth(&self) -> u64 {
+        self.bucket.depth()
+    }
+    /// Takes some, savings first.
+    pub(super) fn take(&mut self, n: u64) {
+        self.bucket.take(n);
+        self.saved = self.saved.saturating_sub(n);
+    }
+    /// Gives back what was taken and not used.
+    pub(super) fn give(&mut self, n: u64) {
+        self.bucket.give(n);
+    }
+    /// Something was saved.
+    pub(super) fn earn(&mut self, n: u64) {
+        self.bucket.give(n);
+        self.saved = self.saved.saturating_add(n).min(self.bucket.has());
+    }
+    /// Something was lost.
+    pub(super) fn lose(&mut self, n: u64) {
+        let n = n.min(self.saved);
+        self.bucket.take(n);
+        self.saved -= n;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +136,23 @@ mod tests {
         b.give(2000);
         assert_eq!(b.has(), 50);
         assert_eq!(Bucket::new(0, 0).when(1), None);
+    }
+    // specs/engine.md#budgets: memory that should not have gone down must be able to come back,
+    // however much is lost until then.
+    #[test]
+    fn losses_take_back_savings_and_nothing_else() {
+        let mut p = Purse::new(Bucket::new(100, 200).with(50));
+        p.lose(1000);
+        assert_eq!(p.has(), 50);
+        p.earn(80);
+        p.take(30);
+        assert_eq!(p.has(), 100);
+        p.lose(1000);
+        assert_eq!(p.has(), 50, "fifty of the eighty were left");
+        for ms in 1..=1000 {
+            p.advance(Picos::from_ms(ms));
+            p.lose(1000);
+        }
+        assert_eq!(p.has(), 150, "what comes with time does so");
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::policy::order::Reason;
 use crate::policy::span::{Span, Who};
-use crate::units::NodeId;
+use crate::units::{NodeId, Picos};
 
 /// An order that has not reported yet.
 #[derive(Clone, Debug)]
@@ -25,13 +25,24 @@ pub(super) struct Open {
     pub(super) cost: u64,
     /// What its pages' accesses are expected to save.
     pub(super) gains: u128,
+    /// What that comes to beyond what it costs, what is lost elsewhere for it taken off.
+    pub(super) pays: Picos,
     pub(super) why: Reason,
 }
 
 impl Open {
     pub(super) fn watch(who: Who) -> Self {
         let why = Reason::SlowStartOver;
-        Self { who, spans: Vec::new(), between: None, named: 0, cost: 0, gains: 0, why }
+        Self {
+            who,
+            spans: Vec::new(),
+            between: None,
+            named: 0,
+            cost: 0,
+            gains: 0,
+            pays: Picos::ZERO,
+            why,
+        }
     }
     pub(super) fn bring(who: Who) -> Self {
         Self { why: Reason::NearItsMemory, ..Self::watch(who) }

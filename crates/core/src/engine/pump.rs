@@ -205,6 +205,7 @@ impl Engine {
             costs: Picos(u64::try_from(costs).unwrap_or(u64::MAX)),
             over: self.settings.horizon,
         };
+        let pays = Picos(expect.saves.0.saturating_sub(expect.costs.0));
         if let Some(p) = self.processes.get_mut(&who) {
             p.along.tries(apart);
         }
@@ -212,7 +213,7 @@ impl Engine {
         self.issue(
             act,
             expect,
-            Open { who, spans, between: Some((from, to)), named, cost, gains, why },
+            Open { who, spans, between: Some((from, to)), named, cost, gains, pays, why },
         );
         true
     }
@@ -264,7 +265,7 @@ impl Engine {
         self.cpu.take(cost);
         let expect = Benefit { saves: Picos(0), costs: Picos(cost), over: self.settings.horizon };
         let why = Reason::MemoryUnknown;
-        let open = Open { who, spans: Vec::new(), between: None, named: 0, cost, gains: 0, why };
+        let open = Open { cost, why, ..Open::watch(who) };
         self.issue(Act::Census { who }, expect, open);
         true
     }
@@ -328,7 +329,7 @@ impl Engine {
         };
         let why = Reason::PlaceUnknown;
         let act = Act::Look { who, spans: spans.clone() };
-        self.issue(act, expect, Open { who, spans, between: None, named, cost, gains: 0, why });
+        self.issue(act, expect, Open { spans, named, cost, why, ..Open::watch(who) });
         true
     }
 

@@ -666,6 +666,44 @@ fn moves_pay_for_themselves() {
     );
 }
 
+// specs/engine.md#budgets: 20,000 pages change places with hotter ones and become hot themselves. In
+// the next second they lose 0.7 s of accesses, seventy times what the budget gets in one. They come
+// back with what there is of it, 1 % of a CPU; no debt keeps them where they are.
+#[test]
+fn what_should_not_have_gone_down_comes_back() {
+    let mut rig = damon(40_000, 60_000);
+    check(
+        &mut rig,
+        "map 7@100 0-38000 on 0
+         map 7@100 50000-70000 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-38000 0/20 age 3000
+         keep region 7@100 50000-70000 20/20 age 3000
+         to 8000
+         quiet
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-38000 20/20 age 0
+         keep region 7@100 50000-70000 0/20 age 0
+         to 11000
+         to 12000
+         to 14000
+         to 17000",
+        expect![[r#"
+            8000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-38000 50000-70000: 2 orders, 58000 pages
+                      move 7@100 1->0 (hot) 50000-70000: 55 orders, 20000 pages
+                      move 7@100 0->1 (make_room) 0-19201: 52 orders, 19201 pages
+            11000 ms  -
+            12000 ms  look 7@100 (place_unknown) 0-19201: 1 orders, 19201 pages
+                      move 7@100 0->1 (make_room) 50000-69201: 52 orders, 19201 pages
+                      move 7@100 1->0 (hot) 0-19201: 52 orders, 19201 pages
+            14000 ms  look 7@100 (place_unknown) 50000-69201: 1 orders, 19201 pages
+            17000 ms  -
+        "#]],
+    );
+    assert_eq!(rig.where_is("7@100", 0..38_000), [(0, 38_000)]);
+}
+
 // specs/engine.md#admission: it stops at the mark if nothing can make room.
 #[test]
 fn promotion_stops_at_the_mark() {
