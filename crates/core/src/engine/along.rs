@@ -10,13 +10,17 @@
 //!                         of this process are not told apart any more
 //! ```
 //!
-//! Three times, since an order may be held up for other reasons.
+//! Three times, since an order may be held up for other reasons. As long as nothing is known, a page
+//! goes down only where its whole chunk is as cold: else the page that everybody uses goes down with the
+//! cold ones beside it. After each order that took long it is decided anew, and where the rest of the
+//! chunk is has to be looked up.
 //!
 //! Source: specs/engine.md#along.
 
 use super::Engine;
 use super::open::Open;
 use super::pairs::CHUNK;
+use crate::policy::span::Span;
 use crate::units::{Pages, Picos};
 
 /// Pages of an order that tries.
@@ -58,6 +62,11 @@ impl Along {
         }
     }
 
+    /// Whether orders have shown that pages move by themselves.
+    pub(super) fn is_alone(self) -> bool {
+        self == Self::Alone
+    }
+
     /// An order is given.
     pub(super) fn tries(&mut self, apart: bool) {
         if let (Self::Unknown { long }, true) = (*self, apart) {
@@ -79,14 +88,27 @@ impl Engine {
         if moved.0 == 0 {
             // It tells nothing.
             p.along = Along::Unknown { long };
-        } else if took.0 <= alone.saturating_mul(TOO_LONG) {
+            return;
+        }
+        if took.0 <= alone.saturating_mul(TOO_LONG) {
             p.along = Along::Alone;
-        } else if long + 1 < TIMES {
+            return;
+        }
+        // Others have come along, and may be what everybody wants: where they are is not known.
+        for span in &open.spans {
+            let end = span.end.div_ceil(CHUNK).saturating_mul(CHUNK);
+            p.map.change(Span { start: span.start / CHUNK * CHUNK, end }, |c| c.place = None);
+        }
+        if long + 1 < TIMES {
             p.along = Along::Unknown { long: long + 1 };
         } else {
             p.along = Along::Together;
             p.map.join_chunks();
-            self.plan.forget_moves(open.who);
         }
+        // What is planned was planned for pages that are elsewhere by now.
+        self.plan.forget_moves(open.who);
+        self.looked = true;
+        let soon = self.soon();
+        self.next_decision = self.next_decision.map(|at| at.min(soon));
     }
 }

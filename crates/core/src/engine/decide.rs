@@ -21,6 +21,7 @@ use super::heat::{Cell, Rate};
 use super::home::Elsewhere;
 use super::lower::Shares;
 use super::nodes::{Nodes, saving};
+use super::pairs::CHUNK;
 use super::place::Place;
 use super::plan::{Candidate, LookPiece, Near, Piece, Plan, split, times};
 use super::process::Tracked;
@@ -124,6 +125,37 @@ impl Views {
     }
 }
 
+/// What huge pages would have for heat, if all of a process were in such: the heat of all pages of
+/// a chunk, added up.
+///
+/// Source: specs/engine.md#along.
+struct Chunks(BTreeMap<u64, u128>);
+
+impl Chunks {
+    /// Of stretches with their heat. Of long ones only the ends share a chunk with others.
+    fn of(stretches: impl Iterator<Item = (Span, Rate)>) -> Self {
+        let mut all = BTreeMap::new();
+        for (span, heat) in stretches {
+            for chunk in Self::ends(span) {
+                let start = span.start.max(chunk * CHUNK);
+                let pages = span.end.min((chunk + 1).saturating_mul(CHUNK)) - start;
+                *all.entry(chunk).or_default() += u128::from(heat) * u128::from(pages);
+            }
+        }
+        Self(all)
+    }
+    fn ends(span: Span) -> impl Iterator<Item = u64> {
+        let (first, last) = (span.start / CHUNK, span.end.saturating_sub(1) / CHUNK);
+        std::iter::once(first).chain((last > first).then_some(last))
+    }
+    /// What a page of the chunks at its ends has in the mean, whichever has more.
+    fn heat(&self, span: Span) -> Rate {
+        let sums = Self::ends(span).filter_map(|chunk| self.0.get(&chunk));
+        let mean = sums.max().map_or(0, |sum| sum / u128::from(CHUNK));
+        u64::try_from(mean).unwrap_or(u64::MAX)
+    }
+}
+
 #[derive(Default)]
 struct Gathered {
     views: Views,
@@ -135,6 +167,8 @@ struct Gathered {
     counted: BTreeSet<Who>,
     /// Of the process that is judged.
     near: Near,
+    /// The mean heat of what may go down with the stretch that is judged.
+    along: Rate,
     /// Of fast nodes whose load is told, who serves how much of the heat.
     shares: BTreeMap<NodeId, Shares>,
     /// One after the other, processes share what it is done in.
@@ -264,7 +298,10 @@ impl Engine {
             shares.refused = p.map.iter().any(|(_, cell)| cell.trouble.forbidden);
         }
         let away = self.may_go_home(p);
+        let unsure = p.apart().is_some() && !p.along.is_alone();
+        let chunks = unsure.then(|| Chunks::of(p.map.iter().zip(heats).map(|((s, _), &h)| (s, h))));
         for ((span, cell), &heat) in p.map.iter().zip(heats) {
+            all.along = chunks.as_ref().map_or(0, |c| c.heat(span));
             if let Some(from) = away {
                 self.elsewhere(from, cell, heat, &mut sums);
             }
@@ -281,6 +318,7 @@ impl Engine {
             }
             self.ledger.judge(stay(Why::OnItsWay), named);
         }
+        all.along = 0;
         all.estimate = estimate;
         sums
     }
@@ -368,6 +406,7 @@ impl Engine {
         }
         let mut verdict = None;
         let (least, most) = cell.borne_out(heat);
+        let most = most.max(all.along);
         for &(on, pages) in place.on.iter() {
             let fast = cpu.zip(home);
             let View { gain, is_top: top, loss } = all.views.on(&self.nodes, cpu, on);

@@ -247,6 +247,22 @@ fn where_pages_move_in_huge_ones_they_are_not_told_apart() {
     assert!(s.moved() < Sparse::PAGES, "{} pages", s.moved());
 }
 
+// specs/engine.md#along: the page that gets a third of all accesses lies in a huge page of cold ones.
+// As long as nobody knows that they move together, it must not go down with these.
+#[test]
+fn the_hottest_page_does_not_go_down_with_its_neighbours() {
+    for seed in 1..=4 {
+        let mut s = Sparse::new(900, seed);
+        s.rig.line("huge");
+        for tenth in 0..60 {
+            s.run_tenths(1, |s| if s.below(3) == 0 { 1_000 } else { zipf(s) });
+            let on = s.rig.where_is("7@100", 1_000..1_001);
+            assert_eq!(on, [(0, 1)], "seed {seed}: after {tenth} tenths of a second");
+        }
+        assert!(s.moved() > 0, "seed {seed}: nothing went anywhere");
+    }
+}
+
 // specs/engine.md#kept: what is hot is so for six tenths of a second, in eight chunks that are others each time. A move
 // promises ten seconds of that, and when a few have shown what comes of it, fewer are made.
 #[test]
