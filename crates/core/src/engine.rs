@@ -383,6 +383,13 @@ impl Engine {
         self.open.values().any(Open::looks)
     }
 
+    /// Places have come to be known, or to be unknown: that is due for a decision.
+    fn decide_soon(&mut self) {
+        self.looked = true;
+        let soon = self.soon();
+        self.next_decision = self.next_decision.map(|at| at.min(soon));
+    }
+
     /// When it may be considered again at the soonest, apart from the budget.
     fn soon(&self) -> Picos {
         self.after(CONSIDER.min(self.settings.interval))
@@ -527,9 +534,7 @@ impl Engine {
             self.learn_along(&open, moved, took);
         }
         if open.looks() {
-            self.looked = true;
-            let soon = self.soon();
-            self.next_decision = self.next_decision.map(|at| at.min(soon));
+            self.decide_soon();
         }
         if fails.gone.0 > 0 {
             self.forget(open.who);

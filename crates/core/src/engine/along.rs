@@ -107,8 +107,6 @@ impl Engine {
         }
         // What is planned was planned for pages that are elsewhere by now.
         self.plan.forget_moves(open.who);
-        self.looked = true;
-        let soon = self.soon();
-        self.next_decision = self.next_decision.map(|at| at.min(soon));
+        self.decide_soon();
     }
 }

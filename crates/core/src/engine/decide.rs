@@ -318,7 +318,6 @@ impl Engine {
             }
             self.ledger.judge(stay(Why::OnItsWay), named);
         }
-        all.along = 0;
         all.estimate = estimate;
         sums
     }

@@ -45,7 +45,7 @@ pub const AT_REST: u64 = 2_000;
 pub const WINDOW: Picos = Picos::from_secs(2);
 /// What the purse of a close look holds, of the samples of a window, and how much it has to hold
 /// before one begins: of a look that is shorter than half a second little is learned.
-const PURSE: u64 = MOST * 2;
+const PURSE: u64 = MOST * WINDOW.as_ms() / 1000;
 const BEGINS_WITH: u64 = PURSE / 4;
 /// The shortest time to measure over, and how many samples then: known to a tenth.
 const LEAST: (Picos, u64) = (Picos::from_ms(100), 100);
