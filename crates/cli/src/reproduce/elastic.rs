@@ -13,11 +13,11 @@ const MOST_ELASTIC: [(&str, [&str; MOST]); 5] = [
         "tiering",
         [
             "link 0 to 0: write_latency",
-            "cost: minor_fault",
-            "cost: reclaim_page",
-            "cost: pmem_line",
-            "cost: migrate_page",
             "link 0 to 2: read_latency",
+            "cost: minor_fault",
+            "cost: migrate_page",
+            "cost: reclaim_page",
+            "link 0 to 0: read_latency",
         ],
     ),
     (
@@ -26,9 +26,9 @@ const MOST_ELASTIC: [(&str, [&str; MOST]); 5] = [
             "links of one hop: read_latency",
             "local links: read_latency",
             "local links: read_bandwidth",
-            "cost: memory_parallelism",
             "cost: ksm_displaced",
-            "local links: write_latency",
+            "cost: memory_parallelism",
+            "cost: minor_fault",
         ],
     ),
     (
@@ -58,10 +58,10 @@ const MOST_ELASTIC: [(&str, [&str; MOST]); 5] = [
         [
             "cost: hint_fault",
             "workload: compute",
-            "cost: pte_mark",
             "local links: read_latency",
-            "cost: tick",
+            "cost: pte_mark",
             "cost: pte_scan",
+            "cost: context_switch",
         ],
     ),
 ];
