@@ -358,13 +358,27 @@ impl Engine {
     ///
     /// Source: specs/engine.md#pace.
     fn when_paid(&self) -> Picos {
-        let (at, cost) = self.decided;
+        let (at, last) = self.decided;
+        // What is one stretch by now needs not be paid for as many.
+        let nr: usize = self.processes.values().map(|p| p.map.len()).sum();
+        let next = self.settings.per_span.0.saturating_mul(nr as u64);
+        let cost = Picos(next.min(last.0));
+        if self.savings_pay(Picos(next)) {
+            return at;
+        }
         let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
         let half = Picos(at.0.saturating_add(cost.0.saturating_mul(2000) / share));
         let several = cost.0.saturating_mul(8).min(self.cpu.depth() / 2).max(1);
         // Both can be had, or neither: no more than the half of the reserve is asked for.
         let soonest = self.cpu.when(1).zip(self.cpu.when(several));
         soonest.map_or(Picos(u64::MAX), |(some, reserve)| some.max(reserve.min(half)))
+    }
+
+    /// Whether what moves have saved pays for a decision, and for several more.
+    ///
+    /// Source: specs/engine.md#pace.
+    fn savings_pay(&self, cost: Picos) -> bool {
+        self.purse.saved() >= cost.0.saturating_mul(8).max(1)
     }
 
     /// Whether more stretches may be told apart than need be: deciding over all of them costs

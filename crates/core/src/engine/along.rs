@@ -6,14 +6,15 @@
 //!
 //! ```text
 //! 8 pages took  25 µs  ─▶ each by itself
-//! 8 pages took 900 µs  ─▶ once more; three times in a row ─▶ with the others of its chunk: pages
-//!                         of this process are not told apart any more
+//! 8 pages took 900 µs  ─▶ the next 8 of the plan; three times in a row ─▶ with the others of its
+//!                         chunk: pages of this process are not told apart any more, and
+//!                         chunks are ordered whole
 //! ```
 //!
 //! Three times, since an order may be held up for other reasons. As long as nothing is known, a page
 //! goes down only where its whole chunk is as cold: else the page that everybody uses goes down with the
-//! cold ones beside it. After each order that took long it is decided anew, and where the rest of the
-//! chunk is has to be looked up.
+//! cold ones beside it. After each order that took long, where the rest of the chunk is has to be
+//! looked up, and what was planned for it is dropped.
 //!
 //! Source: specs/engine.md#along.
 
@@ -22,6 +23,7 @@ use super::open::Open;
 use super::pairs::CHUNK;
 use crate::policy::span::Span;
 use crate::units::{Pages, Picos};
+use std::collections::BTreeSet;
 
 /// Pages of an order that tries.
 pub(super) const TRIED: u64 = 8;
@@ -67,6 +69,14 @@ impl Along {
         self == Self::Alone
     }
 
+    /// How many pages move as one, as far as orders have shown.
+    pub(super) fn unit(self) -> u64 {
+        match self {
+            Self::Unknown { .. } | Self::Trying { .. } | Self::Alone => 1,
+            Self::Together => CHUNK,
+        }
+    }
+
     /// An order is given.
     pub(super) fn tries(&mut self, apart: bool) {
         if let (Self::Unknown { long }, true) = (*self, apart) {
@@ -79,6 +89,10 @@ impl Engine {
     /// An order that moves pages has reported.
     pub(super) fn learn_along(&mut self, open: &Open, moved: Pages, took: Picos) {
         let alone = self.per_page.saturating_mul(moved.0);
+        // Of whole chunks all would have come along anyway, in hardly more time.
+        let nr = open.spans.iter().flat_map(|s| [s.start / CHUNK, s.end.saturating_sub(1) / CHUNK]);
+        let chunks = nr.collect::<BTreeSet<u64>>().len() as u64;
+        let tells = chunks.saturating_mul(CHUNK) > moved.0.saturating_mul(TOO_LONG);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
         let long = match p.along {
             Along::Trying { long } | Along::Unknown { long } => long,
@@ -91,21 +105,25 @@ impl Engine {
             return;
         }
         if took.0 <= alone.saturating_mul(TOO_LONG) {
-            p.along = Along::Alone;
+            if tells {
+                p.along = Along::Alone;
+            }
             return;
         }
         // Others have come along, and may be what everybody wants: where they are is not known.
         for span in &open.spans {
             let end = span.end.div_ceil(CHUNK).saturating_mul(CHUNK);
-            p.map.change(Span { start: span.start / CHUNK * CHUNK, end }, |c| c.place = None);
+            let chunks = Span { start: span.start / CHUNK * CHUNK, end };
+            p.map.change(chunks, |c| c.place = None);
+            // What is planned for them was planned for pages that are elsewhere by now.
+            self.plan.leave_out(open.who, chunks);
         }
         if long + 1 < TIMES {
             p.along = Along::Unknown { long: long + 1 };
-        } else {
-            p.along = Along::Together;
-            p.map.join_chunks();
+            return;
         }
-        // What is planned was planned for pages that are elsewhere by now.
+        p.along = Along::Together;
+        p.map.join_chunks();
         self.plan.forget_moves(open.who);
         self.decide_soon();
     }

@@ -92,6 +92,10 @@ impl Purse {
     pub(super) const fn depth(&self) -> u64 {
         self.bucket.depth()
     }
+    /// Savings that have not been spent.
+    pub(super) const fn saved(&self) -> u64 {
+        self.saved
+    }
     /// Takes some, savings first.
     pub(super) fn take(&mut self, n: u64) {
         self.bucket.take(n);

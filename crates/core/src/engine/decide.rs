@@ -16,6 +16,7 @@
 //! nobody sets it.
 
 use super::Engine;
+use super::along::Along;
 use super::estimate::{Estimate, ONE};
 use super::heat::{Cell, Rate};
 use super::home::Elsewhere;
@@ -23,7 +24,7 @@ use super::lower::Shares;
 use super::nodes::{Nodes, saving};
 use super::pairs::CHUNK;
 use super::place::Place;
-use super::plan::{Candidate, LookPiece, Near, Piece, Plan, split, times};
+use super::plan::{Candidate, LookPiece, Near, Part, Piece, Plan, Round, times};
 use super::process::Tracked;
 use crate::policy::order::{Evidence, Reason};
 use crate::policy::seen::Shows;
@@ -43,6 +44,8 @@ struct Resident {
     who: Who,
     span: Span,
     pages: u64,
+    /// How many pages of it move as one.
+    unit: u64,
     heat: Rate,
     /// What one page loses within the horizon.
     each: u128,
@@ -263,6 +266,9 @@ impl Engine {
             }
             p.learn_keeps(now, self.settings.horizon, self.per_page);
             p.folded = now;
+            if p.along == Along::Together {
+                p.map.join_chunks();
+            }
             if p.map.tidy(limit, now, &scales) {
                 self.ledger.coarsened += 1;
             }
@@ -270,7 +276,11 @@ impl Engine {
         }
         self.ledger.stretches = self.stretches;
         let cost = self.settings.per_span.0.saturating_mul(spans);
-        self.spend(cost);
+        if self.savings_pay(Picos(cost)) {
+            self.purse.take(cost);
+        } else {
+            self.spend(cost);
+        }
         self.ledger.deciding = Picos(self.ledger.deciding.0.saturating_add(cost));
         Picos(cost)
     }
@@ -299,7 +309,9 @@ impl Engine {
         }
         let away = self.may_go_home(p);
         let unsure = p.apart().is_some() && !p.along.is_alone();
-        let chunks = unsure.then(|| Chunks::of(p.map.iter().zip(heats).map(|((s, _), &h)| (s, h))));
+        // As it was observed: in the mean of a chunk it does not matter which of its pages it was.
+        let seen = p.map.iter().map(|(s, c)| (s, scales.heat(c, self.now)));
+        let chunks = unsure.then(|| Chunks::of(seen));
         for ((span, cell), &heat) in p.map.iter().zip(heats) {
             all.along = chunks.as_ref().map_or(0, |c| c.heat(span));
             if let Some(from) = away {
@@ -311,7 +323,7 @@ impl Engine {
             }
             // An order names a part of what may be a long stretch; the others are judged.
             let (whole, mut named) = (span.pages().0, span.pages().0);
-            for part in p.idle_parts(span) {
+            for part in p.idle_parts(span).into_iter().filter_map(|part| p.in_units(part, span)) {
                 let pages = part.pages().0;
                 named -= pages;
                 self.judge_idle(who, p, part, &cell.part(pages, whole), heat, all);
@@ -406,6 +418,7 @@ impl Engine {
         let mut verdict = None;
         let (least, most) = cell.borne_out(heat);
         let most = most.max(all.along);
+        let unit = p.along.unit();
         for &(on, pages) in place.on.iter() {
             let fast = cpu.zip(home);
             let View { gain, is_top: top, loss } = all.views.on(&self.nodes, cpu, on);
@@ -419,6 +432,7 @@ impl Engine {
                     from: on,
                     to: on,
                     pages,
+                    unit,
                     saves: 0,
                     gains: 0,
                     why: Reason::Hot,
@@ -438,7 +452,8 @@ impl Engine {
                 } else if lead.is_none() {
                     verdict = stay(Why::Unsettled);
                 } else {
-                    let piece = Piece { who, span, from: on, to, pages, saves: 0, gains: 0, why };
+                    let piece =
+                        Piece { who, span, from: on, to, pages, unit, saves: 0, gains: 0, why };
                     if top {
                         all.near.pages += pages;
                         all.near.saves = all.near.saves.saturating_add(times(each, pages));
@@ -469,6 +484,7 @@ impl Engine {
                     who,
                     span,
                     pages,
+                    unit,
                     heat,
                     each,
                 });
@@ -537,26 +553,22 @@ impl Engine {
         while budget > 0 {
             let Some(c) = up.pop() else { break };
             let verdict = Verdict::Move { to: node, why: c.piece.why };
-            let mut rest = c.piece.pages;
-            let mut span = Some(c.piece.span);
+            let unit = c.piece.unit;
+            let mut rest = Some(c.piece.part());
             let mut taken = 0;
-            let direct = rest.min(left).min(budget);
+            let direct = c.piece.pages.min(left).min(budget);
             if direct > 0 {
-                let (head, tail) = split(c.piece.span, rest, direct);
-                span = tail;
-                left -= direct;
-                budget -= direct;
-                rest -= direct;
-                taken += direct;
-                queue.push_back(Piece {
-                    pages: direct,
-                    saves: times(c.each, direct),
-                    gains: times(c.gains, direct),
-                    span: head,
-                    ..c.piece.clone()
-                });
+                let (head, tail) = c.piece.part().split(direct, unit, Round::Down);
+                rest = tail;
+                if let Some(Part { span, pages }) = head {
+                    left -= pages;
+                    budget -= pages;
+                    taken += pages;
+                    let (saves, gains) = (times(c.each, pages), times(c.gains, pages));
+                    queue.push_back(Piece { pages, saves, gains, span, ..c.piece.clone() });
+                }
             }
-            let Some(span) = span.filter(|_| direct < c.piece.pages) else {
+            let Some(rest) = rest else {
                 self.ledger.judge(verdict, taken);
                 threshold = Some(c.heat);
                 continue;
@@ -573,24 +585,28 @@ impl Engine {
                     want.residents = true;
                 }
             }
-            let most = rest.min(budget);
+            let most = rest.pages.min(budget);
             // An eighth hotter at least: less is what neighbours of one heat differ by.
             let taken_now = residents.take(most, |r| c.each > r.each + r.each / 8 + 2 * cost);
-            let mut n_pairs = 0;
-            for (r, n) in taken_now {
-                loss = loss.saturating_add(times(r.each, n));
-                n_pairs += n;
-                out.push(r.piece(node, below, n));
-            }
+            let n_pairs = taken_now.iter().map(|(_, n)| *n).sum::<u64>().min(most);
             want.residents |= residents.queue.is_empty() && n_pairs < most;
             want.room |= n_pairs < most;
-            if n_pairs > 0 {
-                gain = gain.saturating_add(times(c.each, n_pairs));
-                budget -= n_pairs;
-                taken += n_pairs;
-                let (span, _) = split(span, rest, n_pairs);
-                let gains = times(c.gains, n_pairs);
-                pairs.push(Piece { pages: n_pairs, span, gains, ..c.piece.clone() });
+            let head = match n_pairs {
+                0 => None,
+                n => rest.split(n, unit, Round::Down).0,
+            };
+            if let Some(Part { span, pages }) = head {
+                for (r, n) in taken_now {
+                    loss = loss.saturating_add(times(r.each, n));
+                    out.push(r.piece(node, below, n));
+                }
+                gain = gain.saturating_add(times(c.each, pages));
+                budget -= pages;
+                taken += pages;
+                let gains = times(c.gains, pages);
+                pairs.push(Piece { pages, span, gains, ..c.piece.clone() });
+            } else {
+                residents.put_back(taken_now);
             }
             if taken > 0 {
                 threshold = Some(c.heat);
@@ -710,17 +726,25 @@ impl Taker {
         let mut rest = n.min(self.below);
         while rest > 0 {
             let Some(mut r) = self.queue.peek_mut().filter(|r| fits(r)) else { break };
-            let k = r.pages.min(rest);
-            let (head, tail) = split(r.span, r.pages, k);
-            out.push((Resident { span: head, pages: k, ..*r }, k));
-            rest -= k;
-            self.below -= k;
+            let all = Part { span: r.span, pages: r.pages };
+            let (head, tail) = all.split(rest, r.unit, Round::Up);
+            let Some(Part { span, pages }) = head.filter(|h| h.pages <= self.below) else { break };
+            out.push((Resident { span, pages, ..*r }, pages));
+            rest = rest.saturating_sub(pages);
+            self.below -= pages;
             match tail {
-                Some(tail) if r.pages > k => (r.span, r.pages) = (tail, r.pages - k),
-                _ => drop(PeekMut::pop(r)),
+                Some(Part { span, pages }) => (r.span, r.pages) = (span, pages),
+                None => drop(PeekMut::pop(r)),
             }
         }
         out
+    }
+    /// They stay after all.
+    fn put_back(&mut self, taken: Vec<(Resident, u64)>) {
+        for (r, n) in taken {
+            self.below += n;
+            self.queue.push(r);
+        }
     }
     /// Whether fewer than `n` could be taken.
     fn is_short(&self, n: u64, taken: &[Piece]) -> bool {
@@ -736,6 +760,7 @@ impl Resident {
             from,
             to: below.map_or(from, |(n, _)| n),
             pages,
+            unit: self.unit,
             saves: 0,
             gains: 0,
             why: Reason::MakeRoom,

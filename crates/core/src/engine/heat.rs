@@ -660,8 +660,16 @@ impl HeatMap {
         coarse
     }
 
-    /// Takes together what is in one chunk.
+    /// Takes together what is in one chunk: no stretch has a border inside of one but where memory ends.
     pub(super) fn join_chunks(&mut self) {
+        let borders = self.cells.iter().flat_map(|(&start, c)| {
+            [start.div_ceil(CHUNK).saturating_mul(CHUNK), c.end / CHUNK * CHUNK]
+                .into_iter()
+                .filter(move |at| (start + 1..c.end).contains(at))
+        });
+        for at in borders.collect::<Vec<_>>() {
+            self.cut(at);
+        }
         let mut last: Option<(u64, &mut Cell)> = None;
         for (&start, cell) in &mut self.cells {
             match &mut last {

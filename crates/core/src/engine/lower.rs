@@ -13,7 +13,7 @@ use super::Engine;
 use super::heat::Rate;
 use super::level::{Aim, ONE, is_more};
 use super::nodes::{UnderLoad, saving};
-use super::plan::{Candidate, Piece, split, times};
+use super::plan::{Candidate, Part, Piece, Round, times};
 use crate::policy::order::Reason;
 use crate::policy::span::Who;
 use crate::policy::{Verdict, Why};
@@ -116,9 +116,11 @@ impl Engine {
             self.ledger.judge(Verdict::Stay { why: Why::NotWorthIt }, stays);
             left -= left.min(u128::from(c.heat) * u128::from(fits));
             if fits > 0 {
-                (c.piece.span, _) = split(c.piece.span, c.piece.pages, fits);
-                c.piece.pages = fits;
-                kept.push(c);
+                let (head, _) = c.piece.part().split(fits, c.piece.unit, Round::Down);
+                if let Some(Part { span, pages }) = head {
+                    (c.piece.span, c.piece.pages) = (span, pages);
+                    kept.push(c);
+                }
             }
         }
         *up = kept;
@@ -153,14 +155,16 @@ impl Engine {
             }
             *its -= u128::from(heat) * u128::from(fits);
             self.ledger.judge(Verdict::Move { to: piece.to, why: piece.why }, fits);
-            let (span, _) = split(piece.span, piece.pages, fits);
-            queue.push_back(Piece {
-                pages: fits,
-                saves: times(each, fits),
-                gains: 0,
-                span,
-                ..piece
-            });
+            let (head, _) = piece.part().split(fits, piece.unit, Round::Down);
+            if let Some(Part { span, pages }) = head {
+                queue.push_back(Piece {
+                    pages,
+                    saves: times(each, pages),
+                    gains: 0,
+                    span,
+                    ..piece
+                });
+            }
         }
     }
 

@@ -13,6 +13,9 @@
 //!  all chunks: 150 pairs, 140 by chance    ─▶ chunks are, no more
 //! ```
 //!
+//! Hits of one page within a tenth of a second are one: threads that walk over memory together hit the
+//! same pages, and so does one that walks line by line, and soon none of them is there any more.
+//!
 //! Pages are told apart where at least half of the pairs are none of chance: then a page that makes
 //! one is more likely hot than not. And where that is sure by three standard deviations.
 //!
@@ -23,8 +26,10 @@
 //! Source: specs/engine.md#pairs, specs/engine.md#apart.
 
 use crate::units::Picos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+/// Hits of one page within this time are one.
+const ONE_VISIT: Picos = Picos::from_ms(100);
 /// Pages of a chunk, 2 MiB.
 pub(super) const CHUNK: u64 = 512;
 const WORDS: usize = (CHUNK / 64) as usize;
@@ -70,6 +75,18 @@ pub(super) struct Pairs {
     /// Second hits, and how many there would be by chance, times [`CHUNK`].
     pairs: u64,
     chance: u64,
+    /// The same with all hits of a visit as one.
+    visits: Visits,
+}
+
+/// Second hits, each visit of a page being one.
+#[derive(Clone, Debug, Default)]
+struct Visits {
+    /// Pages that were hit since.
+    since: Picos,
+    pages: BTreeSet<u64>,
+    pairs: u64,
+    chance: u64,
 }
 
 impl Pairs {
@@ -90,6 +107,15 @@ impl Pairs {
         chunk.nr = chunk.nr.saturating_add(1);
         self.pairs = self.pairs.saturating_add(u64::from(again));
         self.chance = self.chance.saturating_add(u64::from(chunk.pages));
+        let visits = &mut self.visits;
+        if now.saturating_sub(visits.since) >= ONE_VISIT {
+            visits.since = now;
+            visits.pages.clear();
+        }
+        if visits.pages.insert(vpn) {
+            visits.pairs = visits.pairs.saturating_add(u64::from(again));
+            visits.chance = visits.chance.saturating_add(u64::from(chunk.pages));
+        }
         chunk.pages += u16::from(!again);
         match again {
             _ if !self.are_skewed() => Hit::Alike,
@@ -101,7 +127,9 @@ impl Pairs {
     /// All is remembered anew; what was counted before counts half.
     fn begin(&mut self, now: Picos) {
         self.begun = now;
-        for sum in [&mut self.hits, &mut self.before, &mut self.pairs, &mut self.chance] {
+        let Visits { pairs, chance, .. } = &mut self.visits;
+        let sums = [&mut self.hits, &mut self.before, &mut self.pairs, &mut self.chance];
+        for sum in sums.into_iter().chain([pairs, chance]) {
             *sum /= 2;
         }
         self.blocks.retain(|_, block| {
@@ -146,7 +174,8 @@ impl Pairs {
 
     /// Whether at least half of the pairs are none of chance, and surely.
     fn are_skewed(&self) -> bool {
-        let (pairs, chance) = (u128::from(self.pairs) * u128::from(CHUNK), u128::from(self.chance));
+        let Visits { pairs, chance, .. } = self.visits;
+        let (pairs, chance) = (u128::from(pairs) * u128::from(CHUNK), u128::from(chance));
         // Chance's variance is its mean, about. Of few it makes a large number more often than
         // a bell curve has it: (3² - 1) / 6 of the skewness more, which is four thirds of a pair.
         let beyond = (pairs * 3).saturating_sub(chance * 3 + 4 * u128::from(CHUNK));
@@ -175,6 +204,20 @@ mod tests {
         }
         assert!(pairs.blocks.len() as u64 <= pages / CHUNK / BLOCK, "a chunk's bits, and no more");
         (again, first)
+    }
+
+    // specs/engine.md#pairs: three threads walk over all pages together, again and again, and are sampled
+    // at the same places: three hits of a page within a millisecond, and then none for long.
+    #[test]
+    fn who_walks_together_does_not_make_pages_unlike() {
+        let mut pairs = Pairs::default();
+        for i in 0..20_000 {
+            let (at, vpn) = (Picos::from_ms(i), i * 1259 % (1 << 18));
+            for _ in 0..3 {
+                assert_eq!(pairs.hit(vpn, at, OVER), Hit::Alike, "page {vpn}");
+            }
+        }
+        assert_eq!(pairs.shape(), None);
     }
 
     // specs/engine.md#pairs: one chunk in eight takes nearly all, and its pages alike.
@@ -228,9 +271,11 @@ mod tests {
                 upto.push(sum);
             }
             let mut pairs = Pairs::default();
-            for _ in 0..pages / 2 {
+            for i in 0..pages / 2 {
                 let at = chance.below(1 << 40) as f64 / (1u64 << 40) as f64 * sum;
-                pairs.hit(upto.partition_point(|u| *u < at) as u64, Picos::ZERO, OVER);
+                // No two within a visit.
+                let now = Picos::from_ms(100 * i);
+                pairs.hit(upto.partition_point(|u| *u < at) as u64, now, Picos(u64::MAX));
             }
             // With four squares they differ too little to be told apart.
             let told = pairs.shape().map(|s| s as f64 / (1u64 << 32) as f64);

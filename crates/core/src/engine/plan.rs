@@ -26,12 +26,37 @@ pub(super) struct Piece {
     pub(super) to: NodeId,
     /// Its pages on `from`, as far as is known.
     pub(super) pages: u64,
+    /// How many pages of it move as one: it goes in multiples of them.
+    pub(super) unit: u64,
     /// What moving it is expected to save, in picoseconds.
     pub(super) saves: u128,
     /// What its accesses are expected to save, with nothing taken off for what makes room or doesn't
     /// stay hot.
     pub(super) gains: u128,
     pub(super) why: Reason,
+}
+
+impl Piece {
+    pub(super) fn part(&self) -> Part {
+        Part { span: self.span, pages: self.pages }
+    }
+
+    /// Takes a span off, and what is behind it where it lies inside. Says whether anything is left.
+    fn leave_out(&mut self, gone: Span) -> bool {
+        let Span { start, end } = self.span;
+        let left = match gone.start <= start {
+            true => Span { start: start.max(gone.end), end },
+            false => Span { start, end: end.min(gone.start) },
+        };
+        if left.start >= left.end {
+            return false;
+        }
+        let share = |v: u128| v * u128::from(left.end - left.start) / u128::from(end - start);
+        let pages = share(u128::from(self.pages));
+        self.pages = u64::try_from(pages).unwrap_or(u64::MAX);
+        (self.saves, self.gains, self.span) = (share(self.saves), share(self.gains), left);
+        true
+    }
 }
 
 /// A stretch to be looked at.
@@ -86,6 +111,13 @@ impl Plan {
         self.brings.retain(|b| b.who != who);
     }
 
+    /// Drops what would move some of a span.
+    pub(super) fn leave_out(&mut self, who: Who, span: Span) {
+        for queue in self.up.values_mut().chain(self.down.values_mut()) {
+            queue.retain_mut(|p| p.who != who || p.leave_out(span));
+        }
+    }
+
     pub(super) fn forget_moves(&mut self, who: Who) {
         for queue in self.up.values_mut().chain(self.down.values_mut()) {
             queue.retain(|p| p.who != who);
@@ -132,17 +164,55 @@ pub(super) fn times(each: u128, pages: u64) -> u128 {
     each.saturating_mul(u128::from(pages)).min(u128::from(u64::MAX))
 }
 
-/// The part of a span of `pages` pages in memory that holds about `k` of them, and
-/// the rest of it.
-pub(super) fn split(span: Span, pages: u64, k: u64) -> (Span, Option<Span>) {
-    if k >= pages {
-        return (span, None);
+/// Which way a border goes that would lie inside of pages that move as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    Down,
+    Up,
+}
+
+/// A span, and how many pages of it are in question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) span: Span,
+    pub(super) pages: u64,
+}
+
+impl Part {
+    /// The part that holds about `k` of its pages, and the rest of it.
+    ///
+    /// * `unit` – so many pages move as one: the border is a multiple of them, below or above.
+    pub(super) fn split(self, k: u64, unit: u64, round: Round) -> (Option<Self>, Option<Self>) {
+        let Span { start, end } = self.span;
+        if k >= self.pages {
+            return (Some(self), None);
+        }
+        let whole = u128::from(end - start);
+        let part = (whole * u128::from(k)).div_ceil(u128::from(self.pages));
+        let at = start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
+        if unit <= 1 {
+            if at >= end {
+                return (Some(self), None);
+            }
+            let head = Self { span: Span { start, end: at }, pages: k };
+            return (
+                Some(head),
+                Some(Self { span: Span { start: at, end }, pages: self.pages - k }),
+            );
+        }
+        let at = match round {
+            Round::Down => at / unit * unit,
+            Round::Up => at.div_ceil(unit).saturating_mul(unit),
+        };
+        if at <= start {
+            return (None, Some(self));
+        }
+        if at >= end {
+            return (Some(self), None);
+        }
+        let pages = u128::from(self.pages) * u128::from(at - start) / whole;
+        let pages = u64::try_from(pages).unwrap_or(u64::MAX);
+        let head = Self { span: Span { start, end: at }, pages };
+        (Some(head), Some(Self { span: Span { start: at, end }, pages: self.pages - pages }))
     }
-    let whole = u128::from(span.end - span.start);
-    let part = (whole * u128::from(k)).div_ceil(u128::from(pages));
-    let at = span.start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
-    if at >= span.end {
-        return (span, None);
-    }
-    (Span { start: span.start, end: at }, Some(Span { start: at, end: span.end }))
 }

@@ -199,6 +199,18 @@ impl Tracked {
         parts
     }
 
+    /// Of a part of a stretch, what holds no part of pages that move as one with others.
+    pub(super) fn in_units(&self, part: Span, whole: Span) -> Option<Span> {
+        let unit = self.along.unit();
+        let start = if part.start == whole.start {
+            part.start
+        } else {
+            part.start.div_ceil(unit).saturating_mul(unit)
+        };
+        let end = if part.end == whole.end { part.end } else { part.end / unit * unit };
+        (start < end).then_some(Span { start, end })
+    }
+
     /// Pages of spans on a node, as far as is known; an eighth less, since shares are rounded.
     fn on(&mut self, spans: &[Span], node: NodeId) -> u64 {
         let mut pages = 0u64;
@@ -213,7 +225,7 @@ impl Tracked {
 
     /// Block of a look.
     pub(super) fn look_pages(&self) -> u64 {
-        BLOCK_PAGES.max(self.grain)
+        BLOCK_PAGES.max(self.grain).max(self.along.unit())
     }
 }
 

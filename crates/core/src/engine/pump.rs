@@ -77,6 +77,12 @@ impl Engine {
         let mut down = self.plan.down.remove(&node).unwrap_or_default();
         self.skip(&mut up);
         self.skip(&mut down);
+        // What moves as one is not less for naming a part of it.
+        let limit = |queue: &VecDeque<Piece>| {
+            let unit = queue.front().map_or(1, |p| p.unit);
+            if unit <= self.most_pages { limit.max(unit) } else { limit }
+        };
+        let (limit, down_limit) = (limit(&up), limit(&down));
         let want = pages(up.iter().take(512).map(|p| p.span)).min(limit);
         let room = self.nodes.room(node, want).unwrap_or(0);
         let leaving = self.open.values().any(|o| o.leaves(node));
@@ -88,11 +94,11 @@ impl Engine {
             // One at a time, so that no more goes than is needed.
             !leaving && {
                 let to = down.front().map_or(node, |p| p.to);
-                let room = self.nodes.room_below(to, limit).unwrap_or(0);
+                let room = self.nodes.room_below(to, down_limit).unwrap_or(0);
                 if room == 0 {
                     down.clear();
                 }
-                self.order_move(&mut down, room.min(limit))
+                self.order_move(&mut down, room.min(down_limit))
             }
         } else if room > 0 && (room == want || !leaving) {
             self.order_move(&mut up, room)
@@ -164,7 +170,13 @@ impl Engine {
                 continue;
             }
             let len = p.span.pages().0;
-            let part = len.min(limit - named);
+            let mut part = len.min(limit - named);
+            if part < len {
+                part = ((p.span.start + part) / p.unit * p.unit).saturating_sub(p.span.start);
+            }
+            if part == 0 {
+                break;
+            }
             let share = |v: u128| v * u128::from(part) / u128::from(len);
             let head = Span { start: p.span.start, end: p.span.start + part };
             let s = share(p.saves);

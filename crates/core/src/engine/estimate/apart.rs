@@ -290,8 +290,9 @@ mod tests {
         let (mut map, mut pairs) = (HeatMap::default(), Pairs::default());
         let now = Picos::from_secs(1);
         map.paint(Span { start: 0, end: pages }, Picos::ZERO, |_| ());
-        for &vpn in samples {
-            pairs.hit(vpn, now, SCALES.long);
+        for (i, &vpn) in samples.iter().enumerate() {
+            // No two within a visit.
+            pairs.hit(vpn, Picos::from_ms(100 * i as u64), Picos(u64::MAX));
             let cell = map.at_page(vpn, 1, now).unwrap();
             (cell.sum, cell.nr) = (cell.sum + 10_007_000, cell.nr + 1);
         }
@@ -358,7 +359,7 @@ mod tests {
     fn odd_maps_have_some_heat() {
         let mut pairs = Pairs::default();
         for i in 0..4000 {
-            pairs.hit(i % 4 * 997, Picos::ZERO, SCALES.long);
+            pairs.hit(i % 4 * 997, Picos::from_ms(100 * i), Picos(u64::MAX));
         }
         let shape = pairs.shape().expect("four pages of so many");
         let mut estimate = Estimate::default();

@@ -2,6 +2,7 @@
 
 use super::rig::{Rig, expander};
 use crate::engine::Settings;
+use crate::engine::along::Along;
 use crate::policy::Policy as _;
 use crate::policy::seen::{Seen, Source, Who};
 use crate::units::{NodeId, Picos};
@@ -261,6 +262,77 @@ fn the_hottest_page_does_not_go_down_with_its_neighbours() {
         }
         assert!(s.moved() > 0, "seed {seed}: nothing went anywhere");
     }
+}
+
+// specs/engine.md#along: the page that gets a third of all accesses is on the expander, at the beginning of
+// its huge page, of which nothing else is used. It goes up, and not down again with the cold end of it
+// when other memory comes to be hot.
+#[test]
+fn what_moves_as_one_is_ordered_as_one() {
+    for seed in 1..=4 {
+        let mut s = Sparse::new(900, seed);
+        s.rig.line("huge");
+        let hot = 30 * 512 + 3;
+        let mut came = None;
+        for tenth in 0..80 {
+            let others = (8 + tenth / 20 * 2) * 512;
+            s.run_tenths(1, |s| match s.below(3) {
+                0 => hot,
+                1 => zipf(s) % 4096,
+                _ => others + s.below(1024),
+            });
+            let is_up = s.rig.where_is("7@100", hot..hot + 1) == [(0, 1)];
+            came = came.or(is_up.then_some(tenth));
+            assert_eq!(came.is_some(), is_up, "seed {seed}: down again after {tenth} tenths");
+        }
+        assert!(came.is_some(), "seed {seed}: it never went up");
+    }
+}
+
+// specs/engine.md#along: orders of small parts of huge pages show it, one after the other, without a
+// decision between; orders of whole ones show nothing.
+#[test]
+fn only_small_orders_tell_how_pages_move() {
+    let along = |s: &Sparse| s.rig.engine.processes.get(&WHO).map_or(Along::default(), |p| p.along);
+    let mut s = Sparse::new(900, 1);
+    s.rig.line("huge");
+    s.run(4, |s| 20 * 512 + s.below(4 * 512));
+    assert!(s.moved() > 1024, "{} pages", s.moved());
+    assert!(!along(&s).is_alone(), "four huge pages went up");
+
+    let mut s = Sparse::new(900, 1);
+    s.rig.line("huge");
+    while along(&s) == Along::default() && s.second < 10_000 {
+        s.run_tenths(1, zipf);
+    }
+    s.run_tenths(1, zipf);
+    assert_eq!(along(&s), Along::Together, "three orders within two tenths of a second");
+}
+
+// specs/engine.md#pace: where moves have saved more than deciding takes, that pays for it.
+#[test]
+fn decisions_are_paid_by_what_moves_have_saved() {
+    let decisions = |spends: bool| {
+        let mut s = Sparse::new(900, 1);
+        let page = |s: &mut Sparse| match s.below(3) {
+            0 => 10_000 + s.below(64),
+            _ => s.below(Sparse::PAGES),
+        };
+        s.run(4, page);
+        let engine = &mut s.rig.engine;
+        assert!(engine.purse.saved() > 0);
+        engine.cpu.take(u64::MAX);
+        if spends {
+            engine.purse.lose(u64::MAX);
+        }
+        // Other memory is hot by now.
+        engine.known = 0;
+        let before = engine.ledger().decisions;
+        s.run_tenths(5, |s| 12_000 + s.below(64));
+        s.rig.engine.ledger().decisions - before
+    };
+    assert!(decisions(false) >= 3, "{}", decisions(false));
+    assert_eq!(decisions(true), 0, "nothing pays for one");
 }
 
 // specs/engine.md#kept: what is hot is so for six tenths of a second, in eight chunks that are others each time. A move
