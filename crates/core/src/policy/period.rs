@@ -17,7 +17,7 @@
 //! they cost is its purse; samples beyond those at rest are paid from it. So few pages that gain
 //! little, as there are always some, don't keep it going.
 //!
-//! Worked example: one in 10,007 gives 2,000 a second. While pages move it is one in 1,249,
+//! Worked example: one in 10,007 gives 2,000 a second. While pages move it is one in 1,259,
 //! 16,000 a second; when nothing has moved for two seconds 10,007 again. Moves that save 14 ms
 //! pay for one second of that, as 14,000 samples more than at rest take 1 µs each.
 //!
