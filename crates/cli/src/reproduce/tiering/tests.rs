@@ -86,7 +86,7 @@ fn a_tiny_reproduction_prints_every_part() {
                                         -20 %      +20 %
         cost: migrate_page               6.9        5.2
         link 0 to 2: read_latency        5.7        7.0
-        cost: pmem_line                  5.7        6.9
+        link 0 to 0: read_latency        6.3        5.4
         cost: minor_fault                9.7       10.2
         cost: reclaim_page               6.5        6.2
         link 0 to 0: write_latency       6.1        6.1
