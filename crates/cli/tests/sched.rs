@@ -65,7 +65,8 @@ fn a_program_is_recorded_with_all_that_it_starts_and_nobody_else() {
     assert!(shell > 50_000_000, "the shell waits for it: {waited:?}");
     assert!(rows.iter().any(|r| r.kind == Kind::Fork) && rows.iter().any(|r| r.kind == Kind::Exec));
     let by_tasks = rows.iter().filter(|r| r.kind == Kind::Wake && r.other != NOBODY).count();
-    assert!(by_tasks >= 2, "who ends wakes who waits for it: {by_tasks}");
+    // `sleep`, at least: `cat` may have ended before the shell waits for it.
+    assert!(by_tasks >= 1, "who ends wakes who waits for it: {by_tasks}");
     let left = std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(left, 1, "nothing is left beside the recording");
 }

@@ -116,6 +116,8 @@ fn a_futex_tells_who_was_woken_and_who_waited() {
 /// Of what wakes and waits on one word or two: a set of bits, a move, a change with it, priorities.
 #[test]
 fn calls_of_futexes_of_all_kinds_are_told() {
+    // Its last call is ended by a signal, and would take another test's timer for that.
+    let _one = HANDLERS.lock().unwrap_or_else(|e| e.into_inner());
     let words = [0u32; 2];
     let [one, two] = [0, 1].map(|i| &raw const words[i] as u64);
     let operation = |of: i32| of as u64 | PRIVATE;
@@ -500,7 +502,7 @@ fn sleeps_last_as_long_as_was_asked() {
     );
 }
 
-/// Handlers are a process's own: one test at a time looks at them.
+/// Handlers and timers are a process's own: one test at a time looks at them.
 static HANDLERS: Mutex<()> = Mutex::new(());
 
 #[test]
