@@ -89,10 +89,6 @@ impl Engine {
     /// An order that moves pages has reported.
     pub(super) fn learn_along(&mut self, open: &Open, moved: Pages, took: Picos) {
         let alone = self.per_page.saturating_mul(moved.0);
-        // Of whole chunks all would have come along anyway, in hardly more time.
-        let nr = open.spans.iter().flat_map(|s| [s.start / CHUNK, s.end.saturating_sub(1) / CHUNK]);
-        let chunks = nr.collect::<BTreeSet<u64>>().len() as u64;
-        let tells = chunks.saturating_mul(CHUNK) > moved.0.saturating_mul(TOO_LONG);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
         let long = match p.along {
             Along::Trying { long } | Along::Unknown { long } => long,
@@ -105,7 +101,11 @@ impl Engine {
             return;
         }
         if took.0 <= alone.saturating_mul(TOO_LONG) {
-            if tells {
+            // Of whole chunks all would have come along anyway, in hardly more time.
+            let ends =
+                open.spans.iter().flat_map(|s| [s.start / CHUNK, s.end.saturating_sub(1) / CHUNK]);
+            let chunks = ends.collect::<BTreeSet<u64>>().len() as u64;
+            if chunks.saturating_mul(CHUNK) > moved.0.saturating_mul(TOO_LONG) {
                 p.along = Along::Alone;
             }
             return;

@@ -41,6 +41,11 @@ impl Piece {
         Part { span: self.span, pages: self.pages }
     }
 
+    /// What of its first `k` pages can go by itself.
+    pub(super) fn head(&self, k: u64) -> Option<Part> {
+        if k == 0 { None } else { self.part().split(k, self.unit, Round::Down).0 }
+    }
+
     /// Takes a span off, and what is behind it where it lies inside. Says whether anything is left.
     fn leave_out(&mut self, gone: Span) -> bool {
         let Span { start, end } = self.span;
@@ -179,9 +184,10 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The part that holds about `k` of its pages, and the rest of it.
+    /// The part that holds about `k` of its pages, and the rest of it; either may be nothing.
     ///
-    /// * `unit` – so many pages move as one: the border is a multiple of them, below or above.
+    /// * `unit` – so many pages move as one: the border is a multiple of them. Below, the part
+    ///   has `k` pages at most.
     pub(super) fn split(self, k: u64, unit: u64, round: Round) -> (Option<Self>, Option<Self>) {
         let Span { start, end } = self.span;
         if k >= self.pages {
@@ -190,29 +196,91 @@ impl Part {
         let whole = u128::from(end - start);
         let part = (whole * u128::from(k)).div_ceil(u128::from(self.pages));
         let at = start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
-        if unit <= 1 {
-            if at >= end {
-                return (Some(self), None);
-            }
-            let head = Self { span: Span { start, end: at }, pages: k };
-            return (
-                Some(head),
-                Some(Self { span: Span { start: at, end }, pages: self.pages - k }),
-            );
-        }
         let at = match round {
+            _ if unit <= 1 => at,
             Round::Down => at / unit * unit,
             Round::Up => at.div_ceil(unit).saturating_mul(unit),
         };
         if at <= start {
             return (None, Some(self));
         }
-        if at >= end {
-            return (Some(self), None);
-        }
+        let at = at.min(end);
         let pages = u128::from(self.pages) * u128::from(at - start) / whole;
-        let pages = u64::try_from(pages).unwrap_or(u64::MAX);
+        let pages = match round {
+            _ if unit <= 1 => k,
+            Round::Down => u64::try_from(pages).unwrap_or(u64::MAX).min(k),
+            Round::Up => u64::try_from(pages).unwrap_or(u64::MAX),
+        };
         let head = Self { span: Span { start, end: at }, pages };
-        (Some(head), Some(Self { span: Span { start: at, end }, pages: self.pages - pages }))
+        let tail = Self { span: Span { start: at, end }, pages: self.pages - pages };
+        (Some(head), (at < end).then_some(tail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // specs/engine.md#along
+    #[test]
+    fn a_border_lies_where_pages_can_be_parted() {
+        let split = |start, end, pages, k, unit, round| {
+            let (head, tail) = Part { span: Span { start, end }, pages }.split(k, unit, round);
+            let tell = |p: Option<Part>| p.map(|p| (p.span.start, p.span.end, p.pages));
+            (tell(head), tell(tail))
+        };
+        let (down, up) = (Round::Down, Round::Up);
+        assert_eq!(split(0, 10, 10, 4, 1, down), (Some((0, 4, 4)), Some((4, 10, 6))));
+        assert_eq!(split(0, 10, 5, 2, 1, up), (Some((0, 4, 2)), Some((4, 10, 3))));
+        assert_eq!(split(0, 10, 5, 5, 512, down), (Some((0, 10, 5)), None), "all of it");
+        let all = 3 * 512;
+        assert_eq!(
+            split(0, all, all, 700, 512, down),
+            (Some((0, 512, 512)), Some((512, all, 1024)))
+        );
+        assert_eq!(
+            split(0, all, all, 700, 512, up),
+            (Some((0, 1024, 1024)), Some((1024, all, 512)))
+        );
+        assert_eq!(split(0, 512, 512, 100, 512, down), (None, Some((0, 512, 512))));
+        assert_eq!(split(0, 512, 512, 100, 512, up), (Some((0, 512, 512)), None));
+        // It begins in the middle of one, where memory does.
+        assert_eq!(
+            split(500, 1024, 524, 12, 512, down),
+            (Some((500, 512, 12)), Some((512, 1024, 512)))
+        );
+        // A source that tells of more pages than there are: no more than was asked for.
+        assert_eq!(split(7, 8, 5, 3, 1, down), (Some((7, 8, 3)), None));
+        assert_eq!(
+            split(0, 1024, 4096, 2049, 512, down),
+            (Some((0, 512, 2048)), Some((512, 1024, 2048)))
+        );
+    }
+
+    // specs/engine.md#along
+    #[test]
+    fn what_is_elsewhere_by_now_is_left_out() {
+        let piece = |start, end| Piece {
+            who: Who { pid: 7, start: 100 },
+            span: Span { start, end },
+            from: NodeId(0),
+            to: NodeId(1),
+            pages: end - start,
+            unit: 1,
+            saves: u128::from(end - start) * 10,
+            gains: 0,
+            why: Reason::MakeRoom,
+        };
+        let left = |start, end, gone: (u64, u64)| {
+            let mut p = piece(start, end);
+            let any = p.leave_out(Span { start: gone.0, end: gone.1 });
+            any.then_some((p.span.start, p.span.end, p.pages, p.saves))
+        };
+        assert_eq!(left(0, 100, (100, 200)), Some((0, 100, 100, 1000)));
+        assert_eq!(left(200, 300, (100, 200)), Some((200, 300, 100, 1000)));
+        assert_eq!(left(100, 300, (0, 200)), Some((200, 300, 100, 1000)));
+        assert_eq!(left(100, 300, (200, 400)), Some((100, 200, 100, 1000)));
+        assert_eq!(left(100, 300, (150, 200)), Some((100, 150, 50, 500)), "and what is behind it");
+        assert_eq!(left(100, 200, (0, 512)), None);
     }
 }
