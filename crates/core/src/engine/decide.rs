@@ -591,11 +591,7 @@ impl Engine {
             let n_pairs = taken_now.iter().map(|(_, n)| *n).sum::<u64>().min(most);
             want.residents |= residents.queue.is_empty() && n_pairs < most;
             want.room |= n_pairs < most;
-            let head = match n_pairs {
-                0 => None,
-                n => rest.split(n, unit, Round::Down).0,
-            };
-            if let Some(Part { span, pages }) = head {
+            if let Some(Part { span, pages }) = rest.head(n_pairs, unit) {
                 for (r, n) in taken_now {
                     loss = loss.saturating_add(times(r.each, n));
                     out.push(r.piece(node, below, n));

@@ -43,7 +43,7 @@ impl Piece {
 
     /// What of its first `k` pages can go by itself.
     pub(super) fn head(&self, k: u64) -> Option<Part> {
-        if k == 0 { None } else { self.part().split(k, self.unit, Round::Down).0 }
+        self.part().head(k, self.unit)
     }
 
     /// Takes a span off, and what is behind it where it lies inside. Says whether anything is left.
@@ -184,9 +184,14 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// What of its first `k` pages can go by itself.
+    pub(super) fn head(self, k: u64, unit: u64) -> Option<Self> {
+        if k == 0 { None } else { self.split(k, unit, Round::Down).0 }
+    }
+
     /// The part that holds about `k` of its pages, and the rest of it; either may be nothing.
     ///
-    /// * `unit` – so many pages move as one: the border is a multiple of them. Below, the part
+    /// * `unit` – so many pages move as one, at least 1: the border is a multiple of them. Below, the part
     ///   has `k` pages at most.
     pub(super) fn split(self, k: u64, unit: u64, round: Round) -> (Option<Self>, Option<Self>) {
         let Span { start, end } = self.span;
@@ -197,7 +202,6 @@ impl Part {
         let part = (whole * u128::from(k)).div_ceil(u128::from(self.pages));
         let at = start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
         let at = match round {
-            _ if unit <= 1 => at,
             Round::Down => at / unit * unit,
             Round::Up => at.div_ceil(unit).saturating_mul(unit),
         };
