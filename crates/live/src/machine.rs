@@ -240,8 +240,8 @@ pub struct Parts {
 /// How often processes are looked at, where the machine is looked at more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Most of one CPU's time that it may take, in thousandths: after a look that took long
-    /// it is waited accordingly. 0 is no bound.
+    /// Most of one CPU's time that it may take, in thousandths: after a look that took much processor
+    /// time it is waited accordingly, but not after the first. 0 is no bound.
     pub permille: u32,
     /// But no longer than this.
     pub longest: Picos,
@@ -256,7 +256,7 @@ impl Pace {
         Self { permille, longest: Picos(u64::MAX) }
     }
 
-    /// From the beginning of a look that took so long to the next.
+    /// From the beginning of a look that took so much to the next.
     fn pause(self, took: Picos) -> Picos {
         let share = took.0.saturating_mul(1000).checked_div(self.permille.into()).unwrap_or(0);
         Picos(share.min(self.longest.0).max(PEOPLE_EVERY.0))
@@ -329,8 +329,11 @@ impl LiveMachine {
     fn look(&mut self, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
         let now = self.parts.clock.now();
         if self.people_at.is_none_or(|at| at <= now) {
+            let before = self.parts.clock.spent();
             self.look_at_people(out)?;
-            let took = self.parts.clock.now().saturating_sub(now);
+            let took = self.parts.clock.spent().saturating_sub(before);
+            // The first look learns everybody's name, and says little of what the next one takes.
+            let took = self.people_at.map_or(Picos::ZERO, |_| took);
             let pause = self.parts.pace.pause(took);
             self.people_at = Some(Picos(now.0.saturating_add(pause.0)));
         }

@@ -90,9 +90,10 @@ impl Engine {
     pub(super) fn learn_along(&mut self, open: &Open, moved: Pages, took: Picos) {
         let alone = self.per_page.saturating_mul(moved.0);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
-        let long = match p.along {
-            Along::Trying { long } | Along::Unknown { long } => long,
-            Along::Alone if p.apart().is_some() => 0,
+        let (long, tried) = match p.along {
+            Along::Trying { long } => (long, true),
+            Along::Unknown { long } => (long, false),
+            Along::Alone if p.apart().is_some() => (0, true),
             Along::Alone | Along::Together => return,
         };
         if moved.0 == 0 {
@@ -108,6 +109,10 @@ impl Engine {
             if chunks.saturating_mul(CHUNK) > moved.0.saturating_mul(TOO_LONG) {
                 p.along = Along::Alone;
             }
+            return;
+        }
+        if !tried {
+            // Of many pages some may have been slow.
             return;
         }
         // Others have come along, and may be what everybody wants: where they are is not known.

@@ -11,6 +11,8 @@ pub trait Clock {
     fn now(&self) -> Picos;
     /// The part of it for which the machine was suspended.
     fn suspended(&self) -> Picos;
+    /// Processor time that the thread that asks has used. Never falls.
+    fn spent(&self) -> Picos;
     /// Sleeps until that time, or until the descriptor can be read.
     fn sleep(&self, until: Picos, wakes: Option<RawFd>);
 }
@@ -37,6 +39,9 @@ impl Clock for BootClock {
     }
     fn suspended(&self) -> Picos {
         picos(suspended().saturating_sub(self.before))
+    }
+    fn spent(&self) -> Picos {
+        picos(time_of(libc::CLOCK_THREAD_CPUTIME_ID))
     }
     fn sleep(&self, until: Picos, wakes: Option<RawFd>) {
         let left = Duration::from_nanos(until.saturating_sub(self.now()).as_ns());

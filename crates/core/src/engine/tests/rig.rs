@@ -15,6 +15,7 @@
 //! nodes                        free pages of all nodes (kept ones come by themselves)
 //! forbid | busy | free 7@100 0-10
 //! huge                         a page takes its chunk along when it moves
+//! slow 54000                   moving a page takes so many ns
 //! hold | go                    orders wait, or are carried out at once
 //! uncounted                    a census is not answered
 //! to 3000                      time passes, in ms; prints the orders
@@ -77,6 +78,8 @@ pub(super) struct Rig {
     hold: bool,
     uncounted: bool,
     huge: bool,
+    /// What moving a page takes, in ns.
+    page_ns: u64,
     waiting: Vec<Order>,
     shown: Vec<Order>,
     /// Marks are these hundredths of a node.
@@ -104,6 +107,7 @@ impl Rig {
             hold: false,
             uncounted: false,
             huge: false,
+            page_ns: 2_700,
             waiting: Vec::new(),
             shown: Vec::new(),
             out: String::new(),
@@ -164,6 +168,7 @@ impl Rig {
             "hold" => self.hold = true,
             "uncounted" => self.uncounted = true,
             "huge" => self.huge = true,
+            "slow" => self.page_ns = num(1),
             "go" => {
                 self.hold = false;
                 self.work();
@@ -359,13 +364,13 @@ impl Rig {
                         moved += 1;
                     }
                 }
-                cost = 2_700 * tried;
+                cost = self.page_ns * tried;
                 if self.huge && moved > 0 {
                     let chunks: BTreeSet<u64> =
                         spans.iter().flat_map(|s| s.start / 512..=(s.end - 1) / 512).collect();
                     let all = chunks.iter().flat_map(|c| c * 512..(c + 1) * 512);
                     let along: Vec<u64> = all.filter(|v| pages.get(v) == Some(from)).collect();
-                    cost += 2_700 * along.len() as u64;
+                    cost += self.page_ns * along.len() as u64;
                     pages.extend(along.into_iter().map(|v| (v, *to)));
                 }
             }

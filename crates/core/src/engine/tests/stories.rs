@@ -125,6 +125,24 @@ fn a_full_node_makes_room_first() {
     assert_eq!(rig.where_is("7@100", 600..1200), [(0, 600)]);
 }
 
+// specs/engine.md#along: each move takes twenty times what the machine file says, as on an emulated
+// machine. Of stretches as DAMON tells them that says nothing of huge pages: none is left where it is
+// for being less than one.
+#[test]
+fn slow_moves_make_no_huge_pages() {
+    let mut rig = damon(10_000, 10_000);
+    let lines = "slow 54000
+         map 7@100 0-8192 on 1
+         keep task 7@100 ran 2000 node 0";
+    tell(&mut rig, lines);
+    for nth in 0..6 {
+        let (start, end) = (nth * 1024 + 100, nth * 1024 + 200);
+        tell(&mut rig, &format!("keep region 7@100 {start}-{end} 20/20 age 3000"));
+        tell(&mut rig, &format!("to {}", (nth + 1) * 8000));
+        assert_eq!(rig.where_is("7@100", start..end), [(0, 100)], "stretch {nth}");
+    }
+}
+
 // specs/engine.md#thrash: hotter, but not by what two moves cost.
 #[test]
 fn a_resident_stays_if_the_difference_is_small() {
