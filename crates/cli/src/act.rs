@@ -403,10 +403,15 @@ fn try_out(
     let (report, trouble) = trial.run(|with| {
         machine.hold(!with);
         // Orders that the machine has taken before are carried out before the window begins.
-        let (_, went) = drive::run(machine, engine, Some(SETTLES), moved, stop);
-        result = went;
-        if result.is_err() {
-            return Ok(Window::Ended);
+        loop {
+            let (looked, went) = drive::run(machine, engine, Some(SETTLES), moved, stop);
+            result = went;
+            if result.is_err() || looked < SETTLES {
+                return Ok(Window::Ended);
+            }
+            if with || !engine.open().any(|(_, moves)| moves) {
+                break;
+            }
         }
         let begun = trial.begin()?;
         let (looked, went) = drive::run(machine, engine, Some(trial.window), moved, stop);
