@@ -3,6 +3,7 @@
 use super::rig::{Rig, expander, machine};
 use crate::costs::Constant;
 use crate::engine::Settings;
+use crate::engine::along::Along;
 use crate::policy::order::Evidence;
 use crate::policy::seen::Source;
 use crate::topology::{Cache, Medium};
@@ -141,6 +142,7 @@ fn slow_moves_make_no_huge_pages() {
         tell(&mut rig, &format!("to {}", (nth + 1) * 8000));
         assert_eq!(rig.where_is("7@100", start..end), [(0, 100)], "stretch {nth}");
     }
+    assert!(rig.engine.processes.values().all(|p| p.along != Along::Together));
 }
 
 // specs/engine.md#thrash: hotter, but not by what two moves cost.
