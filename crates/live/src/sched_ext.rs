@@ -1,8 +1,9 @@
 //! sched_ext, as the kernel shows it, and tasks that are put under it.
 //!
 //! ```text
-//! /sys/kernel/sched_ext/state      "disabled", "enabled", …   a kernel with sched_ext
-//! /sys/kernel/sched_ext/root/ops   "homenode"                 whose scheduler is loaded
+//! /sys/kernel/sched_ext:
+//!   state      "disabled", "enabled", …   a kernel with sched_ext
+//!   root/ops   "homenode"                 whose scheduler is loaded
 //! ```
 //!
 //! A scheduler that runs in part has the tasks of the policy SCHED_EXT; what such a task forks

@@ -112,7 +112,7 @@ impl Engine {
             return;
         }
         if !tried {
-            // Of many pages some may have been slow.
+            // Nobody tried it: the machine may be slow.
             return;
         }
         // Others have come along, and may be what everybody wants: where they are is not known.
