@@ -225,7 +225,7 @@ static PMU: DataSheet = DataSheet {
                then share by turns, and an interrupt for every few samples",
     knobs: OFF,
     simulated: "homenode sees one in so many accesses, by count, with page and CPU's node (20,000 a \
-                second at most while pages move, 2,000 at rest), and what /proc shows; where pages \
+                second at most while pages move, 1,000 at rest), and what /proc shows; where pages \
                 are is looked up",
     caveat: None,
     beside: None,
