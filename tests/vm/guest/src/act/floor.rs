@@ -30,8 +30,10 @@ use crate::observe::Busy;
 const HAS: u64 = 20_480;
 const FLOOR: u64 = 16_384;
 const WANTED: u64 = 20_480;
-/// Nothing goes any more once nothing has gone for so long.
+/// Nothing goes any more once nothing has gone for so long: by the floor, and above it, where a slow
+/// machine's orders may be far apart.
 const RESTS: Duration = Duration::from_secs(6);
+const RESTS_ABOVE: Duration = Duration::from_secs(40);
 /// How long it may take; many times what it does.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -85,7 +87,10 @@ pub(crate) fn floor(asked: &Asked) -> TestResult {
         Ok((least.min(has(fast)?), words.concat()))
     };
     // Until something has gone, and then nothing more for some time.
-    let rests = |least: u64, still: Duration| least < begins - SPARE && still >= RESTS;
+    let rests = |least: u64, still: Duration| {
+        let enough = if least <= FLOOR + SPARE { RESTS } else { RESTS_ABOVE };
+        least < begins - SPARE && still >= enough
+    };
     let (least, words) = run(&["--config", config], &rests)?;
     // The kernel adds up every two seconds.
     sleep(Duration::from_secs(3));
