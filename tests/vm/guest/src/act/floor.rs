@@ -88,7 +88,7 @@ pub(crate) fn floor(asked: &Asked) -> TestResult {
     };
     // Until something has gone, and then nothing more for some time.
     let rests = |least: u64, still: Duration| {
-        let enough = if least <= FLOOR + SPARE { RESTS } else { RESTS_ABOVE };
+        let enough = if least <= FLOOR + 4 * SPARE { RESTS } else { RESTS_ABOVE };
         least < begins - SPARE && still >= enough
     };
     let (least, words) = run(&["--config", config], &rests)?;
