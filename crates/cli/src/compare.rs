@@ -15,7 +15,7 @@ mod kept;
 mod sweep;
 mod workloads;
 
-use crate::contender::{self, Contender, Contenders, Knowledge};
+use crate::contender::{self, Contender, Contenders, Knowledge, once};
 use crate::figures;
 use crate::knobs::{self, Setting};
 use crate::output;
@@ -255,11 +255,9 @@ fn columns(names: &[String], contenders: &Contenders) -> Result<Vec<Column>> {
                 Column { title: contender.title(), contender, swept: None }
             }
         };
-        if out.iter().any(|c| c.title == column.title) {
-            bail!("--columns names {} twice", column.title);
-        }
         out.push(column);
     }
+    once("--columns", out.iter().map(|c| c.title.clone()))?;
     Ok(out)
 }
 

@@ -25,6 +25,7 @@ use homenode_sim::machine::knobs_for;
 pub(crate) use knowledge::Knowledge;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 mod arms;
 mod chunks;
@@ -205,6 +206,18 @@ knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode
 /// The column of a replay that has DRAM for all of the program's memory.
 pub(crate) const ALL_DRAM: &str = "all-dram";
 
+/// Refuses an option's list that names something twice.
+pub(crate) fn once(option: &str, names: impl Iterator<Item = String>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if seen.contains(&name) {
+            bail!("{option} names {name} twice");
+        }
+        seen.insert(name);
+    }
+    Ok(())
+}
+
 /// The names that columns can have.
 #[derive(Clone)]
 pub(crate) struct Contenders(Vec<Candidate>);
@@ -217,14 +230,9 @@ impl Contenders {
 
     /// The columns that a list of texts asks for.
     pub(crate) fn parse(&self, texts: &[String]) -> Result<Vec<Contender>> {
-        let mut out: Vec<Contender> = Vec::new();
-        for text in texts {
-            let one = self.one(text).with_context(|| format!("--columns {text}"))?;
-            if out.iter().any(|c| c.name == one.name) {
-                bail!("--columns names {} twice", one.title());
-            }
-            out.push(one);
-        }
+        let one = |text: &String| self.one(text).with_context(|| format!("--columns {text}"));
+        let out = texts.iter().map(one).collect::<Result<Vec<_>>>()?;
+        once("--columns", out.iter().map(Contender::title))?;
         Ok(out)
     }
 

@@ -8,7 +8,7 @@ pub(crate) mod recorded;
 pub(crate) mod sched;
 pub(crate) mod target;
 
-use crate::contender::{self, Contender, Contenders};
+use crate::contender::{self, Contender, Contenders, once};
 use crate::figures::{self, Choice};
 use crate::knobs::{self, Setting};
 use crate::progress::Progress;
@@ -162,10 +162,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let choice = Choice::parse(&args.figures)?;
     // What a column can't be set to is told before minutes of replaying.
     columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
-    let twice = args.mlp.iter().enumerate().find(|(i, mlp)| args.mlp[..*i].contains(mlp));
-    if let Some((_, mlp)) = twice {
-        bail!("--mlp names {mlp} twice");
-    }
+    once("--mlp", args.mlp.iter().map(ToString::to_string))?;
     let this = homenode_config::read_machine(machine)?;
     if let Some(mlp) = args.mlp.iter().find(|mlp| !mlp.is_known(&this)) {
         bail!(
@@ -222,11 +219,9 @@ fn columns(names: &[String], contenders: &Contenders) -> Result<Vec<Contender>> 
             contender::ALL_DRAM => Contender::all_dram(),
             name => contenders.one(name).with_context(|| format!("--columns {name}"))?,
         };
-        if out.iter().any(|c| c.name == one.name) {
-            bail!("--columns names {} twice", one.title());
-        }
         out.push(one);
     }
+    once("--columns", out.iter().map(Contender::title))?;
     if out[0].fits {
         bail!("--columns {}: it is no baseline; name another column first", contender::ALL_DRAM);
     }

@@ -121,7 +121,7 @@ impl Engine {
         let expect = Benefit { saves, costs: Picos(bring.costs), over };
         let act = Act::Affine { who: bring.who, node: bring.to };
         let id = self.order(act, expect, Reason::NearItsMemory);
-        self.open.insert(id, Open::bring(bring.who));
+        self.open.insert(id, Open::new(bring.who, Reason::NearItsMemory));
         true
     }
 }

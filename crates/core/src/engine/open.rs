@@ -31,8 +31,8 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn watch(who: Who) -> Self {
-        let why = Reason::SlowStartOver;
+    /// One that moves no page: to watch, to look, to bring threads.
+    pub(super) fn new(who: Who, why: Reason) -> Self {
         Self {
             who,
             spans: Vec::new(),
@@ -43,9 +43,6 @@ impl Open {
             pays: Picos::ZERO,
             why,
         }
-    }
-    pub(super) fn bring(who: Who) -> Self {
-        Self { why: Reason::NearItsMemory, ..Self::watch(who) }
     }
     /// Whether it is a look or a census.
     pub(super) fn looks(&self) -> bool {

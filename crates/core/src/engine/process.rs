@@ -286,7 +286,7 @@ impl Engine {
             self.nr_watched += 1;
             self.period.begin(now, self.settings.long);
             let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
-            self.open.insert(id, Open::watch(who));
+            self.open.insert(id, Open::new(who, Reason::SlowStartOver));
             self.ask_census(who);
         } else if let Some(at) = p.used.reaches(now, ran, delay) {
             self.begins = Some(self.begins.map_or(at, |b| b.min(at)));

@@ -277,7 +277,7 @@ impl Engine {
         self.cpu.take(cost);
         let expect = Benefit { saves: Picos(0), costs: Picos(cost), over: self.settings.horizon };
         let why = Reason::MemoryUnknown;
-        let open = Open { cost, why, ..Open::watch(who) };
+        let open = Open { cost, ..Open::new(who, why) };
         self.issue(Act::Census { who }, expect, open);
         true
     }
@@ -341,7 +341,7 @@ impl Engine {
         };
         let why = Reason::PlaceUnknown;
         let act = Act::Look { who, spans: spans.clone() };
-        self.issue(act, expect, Open { spans, named, cost, why, ..Open::watch(who) });
+        self.issue(act, expect, Open { spans, named, cost, ..Open::new(who, why) });
         true
     }
 
