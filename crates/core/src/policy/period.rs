@@ -39,8 +39,7 @@ pub const PERIODS: [u64; 31] = [
 const FIRST: usize = 10;
 /// Most samples a second while they are worth a close look: 1 µs each, 2 % of a CPU.
 pub const MOST: u64 = 20_000;
-/// Most at rest: 0.1 % of a CPU. More tell no sooner what has changed, as decisions are about a second
-/// apart then.
+/// Most at rest, where they only have to show that something has changed: 0.1 % of a CPU.
 pub const AT_REST: u64 = 1_000;
 /// For so long a move counts, and rates are measured over it at the longest.
 pub const WINDOW: Picos = Picos::from_secs(2);
