@@ -207,15 +207,12 @@ knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode
 pub(crate) const ALL_DRAM: &str = "all-dram";
 
 /// Refuses an option's list that names something twice.
-pub(crate) fn once(option: &str, names: impl Iterator<Item = String>) -> Result<()> {
+pub(crate) fn once(option: &str, mut names: impl Iterator<Item = String>) -> Result<()> {
     let mut seen = BTreeSet::new();
-    for name in names {
-        if seen.contains(&name) {
-            bail!("{option} names {name} twice");
-        }
-        seen.insert(name);
+    match names.find(|name| !seen.insert(name.clone())) {
+        Some(name) => bail!("{option} names {name} twice"),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The names that columns can have.

@@ -120,8 +120,7 @@ impl Engine {
         let over = self.settings.horizon;
         let expect = Benefit { saves, costs: Picos(bring.costs), over };
         let act = Act::Affine { who: bring.who, node: bring.to };
-        let id = self.order(act, expect, Reason::NearItsMemory);
-        self.open.insert(id, Open::new(bring.who, Reason::NearItsMemory));
+        self.issue(act, expect, Open::new(bring.who, Reason::NearItsMemory));
         true
     }
 }

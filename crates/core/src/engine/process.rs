@@ -285,8 +285,8 @@ impl Engine {
             self.ledger.watched += 1;
             self.nr_watched += 1;
             self.period.begin(now, self.settings.long);
-            let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
-            self.open.insert(id, Open::new(who, Reason::SlowStartOver));
+            let watch = Open::new(who, Reason::SlowStartOver);
+            self.issue(Act::Watch { who }, Benefit::default(), watch);
             self.ask_census(who);
         } else if let Some(at) = p.used.reaches(now, ran, delay) {
             self.begins = Some(self.begins.map_or(at, |b| b.min(at)));

@@ -345,7 +345,8 @@ impl Engine {
         true
     }
 
-    fn issue(&mut self, act: Act, expect: Benefit, open: Open) {
+    /// Gives an order, which is open until it is reported.
+    pub(super) fn issue(&mut self, act: Act, expect: Benefit, open: Open) {
         if let Some(p) = self.processes.get_mut(&open.who) {
             p.busy.extend(open.spans.iter().map(|s| (s.start, s.end)));
         }
