@@ -56,6 +56,11 @@ fn part(v: u128, share: u64) -> u128 {
     (v * u128::from(share)) >> 32
 }
 
+/// So many pages of all.
+fn pages_of(pages: u64, share: u64) -> u64 {
+    u64::try_from(part(u128::from(pages), share)).unwrap_or(u64::MAX)
+}
+
 /// Product of two shares.
 fn both(a: u64, b: u64) -> u64 {
     let p = (u128::from(a) * u128::from(b)) >> 32;
@@ -79,12 +84,20 @@ struct Leaf {
     end: u64,
     /// It is not cut.
     whole: bool,
+    /// Blocks as large as two of these and larger, within it, were found to be alike, as a power of
+    /// two of pages; [`Self::NEVER`] where nobody compared them.
+    alike: u32,
     /// Pages in memory, as far as is known.
     pages: u64,
     /// Short and long average.
     heat: [Rate; 2],
     /// What part of either average one observation has, as a share.
     weight: [u64; 2],
+}
+
+impl Leaf {
+    /// No memory is so large.
+    const NEVER: u32 = 64;
 }
 
 /// A node of the tree: parents before children, and all of a left half before the right one.
@@ -181,6 +194,21 @@ impl Spread {
         self.largest = self.largest.max(u64::try_from(part(noise, more)).unwrap_or(ONE));
     }
 
+    /// So many pairs of halves more that were found to share as their pages do.
+    ///
+    /// * `weight` – 1 / observations of both.
+    fn add_alike(&mut self, nr: u64, weight: u64) {
+        // Half of the pages, and half of what was observed.
+        let half = ONE / 2;
+        let mut one = Self::default();
+        one.add(half, half, [weight.saturating_mul(2).min(ONE); 2], weight);
+        let times = i128::from(nr);
+        self.beyond += one.beyond * times;
+        self.most += one.most * times;
+        self.doubt += one.doubt * u128::from(nr);
+        self.largest = self.largest.max(one.largest);
+    }
+
     /// As a share; what three standard deviations of chance explain does not count: a
     /// decision compares a hundred kinds of blocks, of which two would pass for less.
     fn settle(&mut self) {
@@ -249,8 +277,9 @@ impl Estimate {
             if cell.told && pages > 0 {
                 let weight = cell.weights(span.pages().0);
                 let (start, end, whole) = (span.start, span.end, cell.whole);
+                let alike = map.unit().filter(|_| !whole && !cell.unlike).unwrap_or(Leaf::NEVER);
                 let index = self.heats.len() as u32;
-                self.leaves.push(Leaf { index, start, end, whole, pages, heat, weight });
+                self.leaves.push(Leaf { index, start, end, whole, alike, pages, heat, weight });
             }
             self.heats.push(mean(heat));
         }
@@ -314,8 +343,16 @@ impl Estimate {
         // Backwards: a node's halves, the first on top, lie there when it is reached.
         for i in (0..self.nodes.len()).rev() {
             let sum = match self.nodes[i] {
-                Node::Whole { leaf } => self.leaf(prior, which, leaf, ONE),
-                Node::Part { leaf, share } => self.leaf(prior, which, leaf, u64::from(share)),
+                Node::Whole { leaf } => {
+                    let sum = self.leaf(prior, which, leaf, ONE);
+                    self.within(leaf, ONE, sum.weight);
+                    sum
+                }
+                Node::Part { leaf, share } => {
+                    let sum = self.leaf(prior, which, leaf, u64::from(share));
+                    self.within(leaf, u64::from(share), sum.weight);
+                    sum
+                }
                 Node::Halves { bit } => {
                     let (Some(a), Some(b)) = (self.sums.pop(), self.sums.pop()) else { return 0 };
                     self.halves(bit, a, b)
@@ -338,6 +375,23 @@ impl Estimate {
         // Of half a stretch, one observation is twice as much.
         let weight = share(u128::from(l.weight[which]), u128::from(s.max(1)));
         Sum { prior: part(prior.min(MOST_MASS), s), mass: part(mass.min(MOST_MASS), s), weight }
+    }
+
+    /// Notes the halves inside of a leaf's part that were taken together since they were alike: chance
+    /// makes some alike and some unlike, and to note the unlike ones only would be to find a difference
+    /// everywhere.
+    fn within(&mut self, leaf: u32, part: u64, weight: u64) {
+        let l = &self.leaves[leaf as usize];
+        let pages = pages_of(l.end - l.start, part);
+        let Some(top) = pages.checked_ilog2() else { return };
+        for bit in l.alike..top {
+            let halves = pages >> (bit + 1);
+            // Of so many observations these have one part in `halves`.
+            let weight = u128::from(weight) * u128::from(halves);
+            // One observation is in one half or in the other.
+            let Some(weight) = u64::try_from(weight).ok().filter(|w| *w < ONE) else { continue };
+            self.spreads[class(bit, weight)].add_alike(halves, weight);
+        }
     }
 
     /// Takes two halves together, and notes how they share.
@@ -405,7 +459,9 @@ fn class(bit: u32, weight: u64) -> usize {
 mod tests {
     use super::*;
     use crate::engine::heat::Told;
+    use crate::engine::pairs::CHUNK;
     use crate::policy::seen::Span;
+    use crate::splitmix::SplitMix;
 
     const SCALES: Scales =
         Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
@@ -427,8 +483,7 @@ mod tests {
             let (since, now) = (at(i as u64), at(i as u64 + 1));
             for vpn in samples {
                 let cell = map.at_page(*vpn, 1, now).unwrap();
-                cell.sum += PERIOD * 1000;
-                cell.nr += 1;
+                cell.count(PERIOD * 1000);
             }
             map.fold_samples(since, at(0), now, &SCALES);
         }
@@ -452,6 +507,37 @@ mod tests {
         assert!(heats.iter().all(|(_, h)| *h == heats[0].1), "{heats:?}");
         let raw: u64 = map.iter().map(|(s, c)| s.pages().0 * SCALES.heat(c, now)).sum();
         assert!(sum.abs_diff(raw / 1000) <= raw / 1_000_000 + 5, "{sum} of {raw}");
+    }
+
+    // specs/engine.md#estimate: evenly used memory, of which the period of samples changes within
+    // the first window, and which is taken together where it looks alike, at each decision.
+    #[test]
+    fn even_memory_stays_even() {
+        let pages = 2048 * CHUNK;
+        let mut uneven = 0;
+        for seed in 0..20 {
+            let mut chance = SplitMix::new(seed);
+            let mut map = HeatMap::default();
+            map.paint(Span { start: 0, end: pages }, at(0), |_| ());
+            for tenth in 0..12 {
+                let [since, now] = [tenth, tenth + 1].map(|t| Picos::from_ms(100 * t));
+                // 20 million accesses a second.
+                let mut accesses = 0;
+                while accesses < 2_000_000 {
+                    let period = if tenth == 0 && accesses < 1_500_000 { 16_007 } else { 1_007 };
+                    map.at_page(chance.below(pages), CHUNK, now).unwrap().count(period * 1000);
+                    accesses += period;
+                }
+                map.fold_samples(since, at(0), now, &SCALES);
+                map.tidy(30_000, now, &SCALES);
+                let heats = heats(&map, now, &SCALES);
+                let (least, most) = (heats.iter().min().unwrap(), heats.iter().max().unwrap());
+                uneven += u32::from(most - least > most / 20);
+            }
+        }
+        // A decision has some twenty spreads, each of which chance brings beyond three standard deviations once
+        // in 740 times.
+        assert!(uneven < 12, "{uneven} of 240");
     }
 
     // specs/engine.md#estimate: one page of 4096 is sampled again and again.

@@ -258,6 +258,8 @@ pub(super) struct Cell {
     pub(super) last: Option<Rate>,
     /// Whether it was told as one: no part of it was observed more than another.
     pub(super) whole: bool,
+    /// It was taken together of unlike stretches.
+    pub(super) unlike: bool,
     /// Samples were counted of it as of one, so that nobody knows which of its pages they named.
     pub(super) pooled: bool,
     /// What one observation counts for in the short and in the long average, as rate times
@@ -268,6 +270,8 @@ pub(super) struct Cell {
     pub(super) sum: u64,
     /// From how many observations.
     pub(super) nr: u32,
+    /// The sum of their squares: what one of them counts for differs where a period changes.
+    pub(super) squares: u128,
     /// Whose CPUs access it: the node that leads, and by how much.
     pub(super) from: Option<(NodeId, u32)>,
     /// Where it is.
@@ -281,6 +285,17 @@ pub(super) struct Cell {
 impl Cell {
     fn new(end: u64, now: Picos) -> Self {
         Self { end, at: now, born: now, ..Self::default() }
+    }
+
+    /// Another observation, of so much.
+    pub(super) fn count(&mut self, what: u64) {
+        self.sum = self.sum.saturating_add(what);
+        self.nr = self.nr.saturating_add(1);
+        self.squares = self.squares.saturating_add(u128::from(what) * u128::from(what));
+    }
+    /// A window begins.
+    fn begin(&mut self) {
+        (self.sum, self.nr, self.squares) = (0, 0, 0);
     }
 
     /// The same, of `part` of its `whole` pages.
@@ -416,23 +431,36 @@ impl Scales {
     }
 }
 
-/// What one of `nr` observations counts for, of which `pages` pages have the rate `x`.
-fn one_of(x: Rate, pages: u64, nr: u32) -> u64 {
+/// What one of a window's observations counts for, of which `pages` pages have the rate `x`: each as often
+/// as it counts itself, so that chance is that of the few that count most.
+fn one_of(x: Rate, pages: u64, cell: &Cell) -> u64 {
     if x == 0 {
         return 0;
     }
-    narrow(u128::from(x) * u128::from(pages) / u128::from(nr.max(1)))
+    // Squares of the sum over squares: how many alike ones tell as much.
+    let sum = u128::from(cell.sum);
+    let all = u128::from(x) * u128::from(pages);
+    let one = cell.squares.checked_div(sum).unwrap_or(0).clamp(1, sum.max(1));
+    // What does not fit is no rate that memory has.
+    let product = all.checked_mul(one).map(|p| p / sum.max(1));
+    narrow(product.unwrap_or(all / (sum / one).max(1)))
 }
 
 /// The memory of one process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeatMap {
     cells: BTreeMap<u64, Cell>,
+    /// The largest blocks in which observations cut stretches out, in pages; 0 where none did.
+    grain: u64,
 }
 
 impl HeatMap {
     pub(super) fn len(&self) -> usize {
         self.cells.len()
+    }
+    /// Blocks of so many pages were compared with each other, as a power of two; `None` where none were.
+    pub(super) fn unit(&self) -> Option<u32> {
+        self.grain.checked_ilog2()
     }
     pub(super) fn iter(&self) -> impl Iterator<Item = (Span, &Cell)> {
         self.cells.iter().map(|(s, c)| (Span { start: *s, end: c.end }, c))
@@ -457,6 +485,9 @@ impl HeatMap {
         let part = u32::try_from(part).unwrap_or(cell.nr).min(cell.nr);
         right.nr = cell.nr - part;
         cell.nr = part;
+        let part = cell.squares / u128::from(whole) * u128::from(left);
+        right.squares = cell.squares - part;
+        cell.squares = part;
         cell.end = at;
         self.cells.insert(at, right);
     }
@@ -528,6 +559,7 @@ impl HeatMap {
     pub(super) fn sampled(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<(u64, &mut Cell)> {
         let start = vpn & !(grain - 1);
         let end = start.checked_add(grain)?;
+        self.grain = self.grain.max(grain);
         let before = self.cells.range(..=vpn).next_back().map(|(&s, c)| (s, c.end));
         let Some((s, e)) = before.filter(|(_, e)| *e > vpn) else {
             let from = start.max(before.map_or(0, |(_, e)| e));
@@ -560,9 +592,9 @@ impl HeatMap {
             if !c.told {
                 (c.born, c.at) = (c.born.min(watched), since);
             }
-            let told = Told { rate: x, one: one_of(x, pages, c.nr), over: window, age: window };
+            let told = Told { rate: x, one: one_of(x, pages, c), over: window, age: window };
             t.update(c, told, now, Picos::ZERO, &mut falls);
-            (c.sum, c.nr) = (0, 0);
+            c.begin();
         }
     }
 
@@ -599,10 +631,10 @@ impl HeatMap {
         for (start, c) in &mut self.cells {
             if c.nr > 0 {
                 let x = c.sum / (c.end - start).max(u64::from(c.nr));
-                let one = one_of(x, c.end - start, c.nr);
+                let one = one_of(x, c.end - start, c);
                 let told = Told { rate: x, one, over: least, age: least };
                 t.update(c, told, now, least, &mut falls);
-                (c.sum, c.nr) = (0, 0);
+                c.begin();
             }
         }
     }
@@ -720,7 +752,10 @@ impl HeatMap {
                         && free
                         && (pairs || alike(before, cell, shift, quiet)) =>
                 {
+                    let unlike =
+                        !near(before.short, cell.short, 3) || !near(before.long, cell.long, 3);
                     absorb(*s, before, start, std::mem::take(cell));
+                    before.unlike |= unlike;
                     free = !pairs;
                     gone += 1;
                 }
@@ -740,15 +775,19 @@ impl HeatMap {
     }
 }
 
+/// They differ by at most a 2^`shift`-th of the larger one.
+fn near(x: u64, y: u64, shift: u32) -> bool {
+    x.abs_diff(y) <= x.max(y) >> shift
+}
+
 fn alike(a: &Cell, b: &Cell, shift: u32, quiet: Picos) -> bool {
-    let near = |x: u64, y: u64| x.abs_diff(y) <= x.max(y) >> shift;
     let place = match (&a.place, &b.place) {
         (None, None) => true,
         (Some(p), Some(q)) => p.alike(q),
         _ => false,
     };
-    let heat = near(a.short, b.short)
-        && near(a.long, b.long)
+    let heat = near(a.short, b.short, shift)
+        && near(a.long, b.long, shift)
         && a.from.map(|f| f.0) == b.from.map(|f| f.0);
     place
         && (heat || a.heard.max(b.heard) < quiet)
@@ -767,6 +806,8 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.told |= b.told;
     a.whole |= b.whole;
     a.pooled |= b.pooled;
+    // What was cut out of such a stretch is none.
+    a.unlike = (a.unlike && na > CHUNK) || (b.unlike && nb > CHUNK);
     let mean = |x: u64, y: u64| weighted((x, na), (y, nb));
     a.earns = Earns::together(a.earns.take(), na, b.earns, nb);
     a.end = b.end;
@@ -781,6 +822,7 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.born = a.born.min(b.born);
     a.sum = a.sum.saturating_add(b.sum);
     a.nr = a.nr.saturating_add(b.nr);
+    a.squares = a.squares.saturating_add(b.squares);
     if b.from.map(|f| f.1) > a.from.map(|f| f.1) {
         a.from = b.from;
     }

@@ -354,8 +354,7 @@ impl Engine {
         );
         let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
         cell.heard = now;
-        cell.sum = cell.sum.saturating_add(rate);
-        cell.nr = cell.nr.saturating_add(1);
+        cell.count(rate);
         // Of the accesses since it was marked only this one is sure.
         let came = cell.earned(1000, now);
         cell.vote(from);
@@ -392,8 +391,7 @@ impl Engine {
         let Some(cell) = cell else { return };
         cell.pooled &= !apart;
         cell.heard = now;
-        cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
-        cell.nr = cell.nr.saturating_add(1);
+        cell.count(period.saturating_mul(1000));
         let came = cell.earned(u128::from(period) * 1000, now);
         cell.vote(from);
         self.period.took(1);

@@ -226,11 +226,14 @@ impl Estimate {
                     let nr = pairs.pages_hit(chunk..last);
                     let (index, weight) = (self.leaves.len() as u32, [ONE / nr.max(1); 2]);
                     let (start, heat) = (at, [nr; 2]);
+                    // By pages hit nobody compared what it was taken together of.
+                    let alike = Leaf::NEVER;
                     self.leaves.push(Leaf {
                         index,
                         start,
                         end,
                         whole: false,
+                        alike,
                         pages: 0,
                         heat,
                         weight,
@@ -294,7 +297,7 @@ mod tests {
             // No two within a visit.
             pairs.hit(vpn, Picos::from_ms(100 * i as u64), Picos(u64::MAX));
             let cell = map.at_page(vpn, 1, now).unwrap();
-            (cell.sum, cell.nr) = (cell.sum + 10_007_000, cell.nr + 1);
+            cell.count(10_007_000);
         }
         map.fold_samples(Picos::ZERO, Picos::ZERO, now, &SCALES);
         (map, pairs, now)
