@@ -211,8 +211,11 @@ impl Engine {
         let (mut short, mut left_out) = (false, false);
         // Memory that was never looked for may be the better choice than a resident
         // that is in use. One that is not may go at once: looking for all of a large
-        // process takes minutes.
-        let hidden = all.hidden.iter().filter(|h| h.never).map(|h| h.heat).min();
+        // process takes minutes. And an eighth of what is known changes little.
+        let never = || all.hidden.iter().filter(|h| h.never);
+        let unseen: u64 = never().map(|h| h.look.span.pages().0).sum();
+        let known: u64 = all.residents.values().flatten().map(|r| r.pages).sum();
+        let hidden = never().map(|h| h.heat).min().filter(|_| unseen > known / 8);
         let cost = u128::from(self.per_page);
         for residents in all.residents.values_mut() {
             residents.retain(|r| r.each <= cost || hidden.is_none_or(|h| r.heat <= h));

@@ -164,6 +164,44 @@ fn a_resident_stays_if_the_difference_is_small() {
     );
 }
 
+// specs/engine.md#unknown: cold memory that nobody has looked for may be a better choice than what is in DRAM.
+// A hundred pages may be so for a hundred only, and others go at once; a thousand are looked for first.
+#[test]
+fn a_few_pages_of_unknown_place_keep_no_resident() {
+    let story = |unknown| {
+        format!(
+            "hold
+             map 7@100 0-970 on 0
+             map 7@100 970-1200 on 1
+             keep task 7@100 ran 2000 node 0
+             keep resident 7@100 0-970 on 0
+             keep resident 7@100 970-1200 on 1
+             keep region 7@100 5000-{unknown} 0/20 age 90000
+             keep region 7@100 0-970 5/20 age 90000
+             keep region 7@100 970-1200 20/20 age 90000
+             to 4000"
+        )
+    };
+    check(
+        &mut damon(1_000, 10_000),
+        &story(5100),
+        expect![[r#"
+            4000 ms   watch 7@100 (slow_start_over)
+                      move 7@100 0->1 (make_room) 0-231: 1 orders, 231 pages
+                      look 7@100 (place_unknown) 5000-5100: 1 orders, 100 pages
+        "#]],
+    );
+    check(
+        &mut damon(1_000, 10_000),
+        &story(6000),
+        expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 5000-6000: 1 orders, 1000 pages
+                  move 7@100 0->1 (make_room) 0-231: 1 orders, 231 pages
+    "#]],
+    );
+}
+
 // specs/engine.md#unknown: two sockets, threads on both; then all on the second.
 #[test]
 fn without_a_cpu_nothing_goes_up() {
