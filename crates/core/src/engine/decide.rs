@@ -213,8 +213,8 @@ impl Engine {
         // that is in use. One that is not may go at once: looking for all of a large
         // process takes minutes. And an eighth of what is known changes little.
         let never = || all.hidden.iter().filter(|h| h.never);
-        let unseen: u64 = never().map(|h| h.look.span.pages().0).sum();
-        let known: u64 = all.residents.values().flatten().map(|r| r.pages).sum();
+        let unseen: u128 = never().map(|h| u128::from(h.look.span.pages().0)).sum();
+        let known: u128 = all.residents.values().flatten().map(|r| u128::from(r.pages)).sum();
         let hidden = never().map(|h| h.heat).min().filter(|_| unseen > known / 8);
         let cost = u128::from(self.per_page);
         for residents in all.residents.values_mut() {
