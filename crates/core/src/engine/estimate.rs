@@ -56,11 +56,6 @@ fn part(v: u128, share: u64) -> u128 {
     (v * u128::from(share)) >> 32
 }
 
-/// So many pages of all.
-fn pages_of(pages: u64, share: u64) -> u64 {
-    u64::try_from(part(u128::from(pages), share)).unwrap_or(u64::MAX)
-}
-
 /// Product of two shares.
 fn both(a: u64, b: u64) -> u64 {
     let p = (u128::from(a) * u128::from(b)) >> 32;
@@ -343,16 +338,8 @@ impl Estimate {
         // Backwards: a node's halves, the first on top, lie there when it is reached.
         for i in (0..self.nodes.len()).rev() {
             let sum = match self.nodes[i] {
-                Node::Whole { leaf } => {
-                    let sum = self.leaf(prior, which, leaf, ONE);
-                    self.within(leaf, ONE, sum.weight);
-                    sum
-                }
-                Node::Part { leaf, share } => {
-                    let sum = self.leaf(prior, which, leaf, u64::from(share));
-                    self.within(leaf, u64::from(share), sum.weight);
-                    sum
-                }
+                Node::Whole { leaf } => self.leaf(prior, which, leaf, ONE),
+                Node::Part { leaf, share } => self.leaf(prior, which, leaf, u64::from(share)),
                 Node::Halves { bit } => {
                     let (Some(a), Some(b)) = (self.sums.pop(), self.sums.pop()) else { return 0 };
                     self.halves(bit, a, b)
@@ -364,25 +351,26 @@ impl Estimate {
         self.sums.pop().map_or(0, |s| s.mass)
     }
 
-    /// So much of a leaf.
-    fn leaf(&self, prior: &[u128], which: usize, leaf: u32, s: u64) -> Sum {
-        let (l, prior) = (&self.leaves[leaf as usize], prior[leaf as usize]);
+    /// So much of a leaf; notes how what is within it shares.
+    fn leaf(&mut self, prior: &[u128], which: usize, leaf: u32, s: u64) -> Sum {
+        let (l, prior) = (self.leaves[leaf as usize], prior[leaf as usize]);
         let mass = u128::from(l.heat[which]) * u128::from(l.pages);
         if s == ONE {
             let (prior, mass) = (prior.min(MOST_MASS), mass.min(MOST_MASS));
+            self.within(&l, ONE, l.weight[which]);
             return Sum { prior, mass, weight: l.weight[which] };
         }
         // Of half a stretch, one observation is twice as much.
         let weight = share(u128::from(l.weight[which]), u128::from(s.max(1)));
+        self.within(&l, s, weight);
         Sum { prior: part(prior.min(MOST_MASS), s), mass: part(mass.min(MOST_MASS), s), weight }
     }
 
     /// Notes the halves inside of a leaf's part that were taken together since they were alike: chance
     /// makes some alike and some unlike, and to note the unlike ones only would be to find a difference
     /// everywhere.
-    fn within(&mut self, leaf: u32, part: u64, weight: u64) {
-        let l = &self.leaves[leaf as usize];
-        let pages = pages_of(l.end - l.start, part);
+    fn within(&mut self, l: &Leaf, share: u64, weight: u64) {
+        let pages = u64::try_from(part(u128::from(l.end - l.start), share)).unwrap_or(u64::MAX);
         let Some(top) = pages.checked_ilog2() else { return };
         for bit in l.alike..top {
             let halves = pages >> (bit + 1);

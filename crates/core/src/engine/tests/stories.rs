@@ -164,7 +164,7 @@ fn a_resident_stays_if_the_difference_is_small() {
     );
 }
 
-// specs/engine.md#unknown: cold memory that nobody has looked for may be a better choice than what is in DRAM.
+// specs/engine.md#looking: cold memory that nobody has looked for may be a better choice than what is in DRAM.
 // A hundred pages may be so for a hundred only, and others go at once; a thousand are looked for first.
 #[test]
 fn a_few_pages_of_unknown_place_keep_no_resident() {
