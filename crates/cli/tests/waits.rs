@@ -158,7 +158,8 @@ fn a_barrier_is_one_on_any_number_of_cpus() {
     assert!((0.95..1.1).contains(&one), "{one}");
 }
 
-/// One makes 240 items, each of which takes half as long as using it; two use 120 each.
+/// One makes 240 items, each of which takes half as long as using it; two use 120 each. All takes long
+/// beside a slice of some milliseconds, also on a fast CPU: who has to wait for one adds it to the whole.
 const SEMAPHORE: &str = r#"
     #include <pthread.h>
     #include <semaphore.h>
@@ -167,7 +168,7 @@ const SEMAPHORE: &str = r#"
     static void *use(void *none) {
         for (int i = 0; i < 120; i++) {
             while (sem_wait(&some));
-            work(200000);
+            work(1000000);
         }
         return none;
     }
@@ -176,7 +177,7 @@ const SEMAPHORE: &str = r#"
         sem_init(&some, 0, 0);
         for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, use, 0);
         for (int i = 0; i < 240; i++) {
-            work(100000);
+            work(500000);
             sem_post(&some);
         }
         for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
@@ -196,7 +197,7 @@ const CONDITION: &str = r#"
             while (!queued) pthread_cond_wait(&some, &m);
             queued--;
             pthread_mutex_unlock(&m);
-            work(200000);
+            work(1000000);
         }
         return none;
     }
@@ -204,7 +205,7 @@ const CONDITION: &str = r#"
         pthread_t t[2];
         for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, use, 0);
         for (int i = 0; i < 240; i++) {
-            work(100000);
+            work(500000);
             pthread_mutex_lock(&m);
             queued++;
             pthread_cond_signal(&some);
