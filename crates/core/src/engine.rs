@@ -389,7 +389,20 @@ impl Engine {
         // The pace is three sixteenths; no division, as each sample asks.
         let given = u128::from(self.settings.long.0) * 3;
         let given = given * u128::from(self.settings.cpu_permille.min(1000));
-        u128::from(self.stretches) * u128::from(self.settings.per_span.0) * 16_000 < given
+        u128::from(self.deciding_costs()) * 16_000 < given
+    }
+
+    /// The same, out of what moves have saved: that holds as many decisions over all stretches as are
+    /// made at once from it, and as many again, so that the next ones come as soon as before.
+    ///
+    /// Source: specs/engine.md#pairs.
+    fn savings_afford_more(&self) -> bool {
+        self.savings_pay(Picos(self.deciding_costs().saturating_mul(2)))
+    }
+
+    /// What a decision over all stretches costs.
+    fn deciding_costs(&self) -> u64 {
+        self.stretches.saturating_mul(self.settings.per_span.0)
     }
 
     /// Whether a look or a census is on its way.

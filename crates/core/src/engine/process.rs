@@ -8,6 +8,7 @@ use super::pairs::{CHUNK, Hit, Pairs};
 use super::place::{OnNodes, Place};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
+use crate::policy::Ledger;
 use crate::policy::extents::BLOCK_PAGES;
 use crate::policy::order::{Act, Benefit, Evidence, Fails, Reason};
 use crate::policy::seen::Shows;
@@ -293,15 +294,6 @@ impl Engine {
         }
     }
 
-    /// The process, if it is sampled; news about others is counted.
-    fn sampled(&mut self, who: Who) -> Option<&mut Tracked> {
-        let p = self.processes.get_mut(&who).filter(|p| p.watched.is_some());
-        if p.is_none() {
-            self.ledger.unknown += 1;
-        }
-        p
-    }
-
     /// Memory between two decisions is bounded too.
     fn bound(&mut self, who: Who) {
         let (most, all) = (self.settings.most_spans, self.nr_watched.max(1));
@@ -320,7 +312,7 @@ impl Engine {
 
     pub(super) fn see_region(&mut self, who: Who, span: Span, told: Option<Told>) {
         let (now, scales) = (self.now, self.settings.scales());
-        let Some(p) = self.sampled(who) else { return };
+        let Some(p) = sampled(&mut self.processes, &mut self.ledger, who) else { return };
         let Some(told) = told.filter(|_| span.start < span.end) else {
             self.ledger.unknown += 1;
             return;
@@ -343,7 +335,7 @@ impl Engine {
         let now = self.now;
         let settings = self.settings;
         let top = self.nodes.is_top(on);
-        let Some(p) = self.sampled(who) else { return };
+        let Some(p) = sampled(&mut self.processes, &mut self.ledger, who) else { return };
         if top {
             p.fast_faults = Some(now);
         }
@@ -368,8 +360,10 @@ impl Engine {
     }
 
     pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
-        let (now, long, room) = (self.now, self.settings.long, self.affords_more());
-        let Some(p) = self.sampled(who) else { return };
+        let (now, long) = (self.now, self.settings.long);
+        let (room, pays) = (self.affords_more(), self.savings_afford_more());
+        let nodes = &self.nodes;
+        let Some(p) = sampled(&mut self.processes, &mut self.ledger, who) else { return };
         p.samples = p.samples.saturating_add(1);
         // Of a chunk, as long as its pages are alike as far as is known.
         let Some((pages, cell)) = p.map.sampled(vpn, CHUNK.max(p.grain), now) else { return };
@@ -383,7 +377,8 @@ impl Engine {
         let apart = match hit {
             _ if pages == 1 => false,
             Hit::Alike => false,
-            Hit::First => room,
+            // On a fast node already, it could only stay there.
+            Hit::First => room || pays && !cell.is_all_on(|node| nodes.is_top(node)),
             Hit::Again => true,
         };
         cell.pooled |= pages > 1;
@@ -404,7 +399,7 @@ impl Engine {
     }
 
     pub(super) fn see_resident(&mut self, who: Who, span: Span, on: NodeId, pages: u64) {
-        let Some(p) = self.sampled(who) else { return };
+        let Some(p) = sampled(&mut self.processes, &mut self.ledger, who) else { return };
         if span.start >= span.end {
             return;
         }
@@ -573,6 +568,19 @@ impl Engine {
     pub(super) fn can_look(&self) -> bool {
         !self.lack(Evidence::Place)
     }
+}
+
+/// The process, if it is sampled; news about others is counted.
+fn sampled<'a>(
+    processes: &'a mut BTreeMap<Who, Tracked>,
+    ledger: &mut Ledger,
+    who: Who,
+) -> Option<&'a mut Tracked> {
+    let p = processes.get_mut(&who).filter(|p| p.watched.is_some());
+    if p.is_none() {
+        ledger.unknown += 1;
+    }
+    p
 }
 
 /// Neighbours that are on one node wholly, as one report: blocks of a look are not kept apart.
