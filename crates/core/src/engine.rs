@@ -392,8 +392,8 @@ impl Engine {
         u128::from(self.deciding_costs()) * 16_000 < given
     }
 
-    /// The same, out of what moves have saved: that holds as many decisions over all stretches as are
-    /// made at once from it, and as many again, so that the next ones come as soon as before.
+    /// Whether what moves have saved pays for more: it holds twice what [`Self::savings_pay`] asks for a
+    /// decision over all stretches, so that more of them do not make decisions wait.
     ///
     /// Source: specs/engine.md#pairs.
     fn savings_afford_more(&self) -> bool {

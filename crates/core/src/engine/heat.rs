@@ -304,7 +304,7 @@ impl Cell {
         Self { place: self.place.as_ref().map(|p| p.share(part, whole)), earns, ..self.clone() }
     }
 
-    /// Whether all of it is known to be on nodes of which this is so.
+    /// Whether all of its pages that are in memory are known to be on nodes for which `is` holds.
     pub(super) fn is_all_on(&self, mut is: impl FnMut(NodeId) -> bool) -> bool {
         self.place.as_ref().is_some_and(|place| place.on.iter().all(|(node, _)| is(*node)))
     }
