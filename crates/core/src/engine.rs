@@ -361,7 +361,7 @@ impl Engine {
         let (at, last) = self.decided;
         // What is one stretch by now needs not be paid for as many.
         let nr: usize = self.processes.values().map(|p| p.map.len()).sum();
-        let next = self.settings.per_span.0.saturating_mul(nr as u64);
+        let next = self.deciding_costs(nr as u64);
         let cost = Picos(next.min(last.0));
         if self.savings_pay(Picos(next)) {
             return at;
@@ -389,7 +389,7 @@ impl Engine {
         // The pace is three sixteenths; no division, as each sample asks.
         let given = u128::from(self.settings.long.0) * 3;
         let given = given * u128::from(self.settings.cpu_permille.min(1000));
-        u128::from(self.deciding_costs()) * 16_000 < given
+        u128::from(self.deciding_costs(self.stretches)) * 16_000 < given
     }
 
     /// Whether what moves have saved pays for more: it holds twice what [`Self::savings_pay`] asks for a
@@ -397,12 +397,12 @@ impl Engine {
     ///
     /// Source: specs/engine.md#pairs.
     fn savings_afford_more(&self) -> bool {
-        self.savings_pay(Picos(self.deciding_costs().saturating_mul(2)))
+        self.savings_pay(Picos(self.deciding_costs(self.stretches).saturating_mul(2)))
     }
 
-    /// What a decision over all stretches costs.
-    fn deciding_costs(&self) -> u64 {
-        self.stretches.saturating_mul(self.settings.per_span.0)
+    /// What a decision over so many stretches costs, in picoseconds.
+    fn deciding_costs(&self, stretches: u64) -> u64 {
+        self.settings.per_span.0.saturating_mul(stretches)
     }
 
     /// Whether a look or a census is on its way.

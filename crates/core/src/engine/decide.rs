@@ -278,7 +278,7 @@ impl Engine {
             self.stretches += p.map.len() as u64;
         }
         self.ledger.stretches = self.stretches;
-        let cost = self.settings.per_span.0.saturating_mul(spans);
+        let cost = self.deciding_costs(spans);
         if self.savings_pay(Picos(cost)) {
             self.purse.take(cost);
         } else {
@@ -383,7 +383,7 @@ impl Engine {
         let home = cpu.and_then(|c| self.nodes.fast_for(c));
         let is_old = |place: &Place| {
             // What is where it should be is checked less often: it needs nothing.
-            let settled = place.on.iter().all(|(n, _)| Some(*n) == home);
+            let settled = place.is_all_on(|node| Some(node) == home);
             let valid = self.settings.look_again.0.saturating_mul(if settled { 4 } else { 1 });
             self.now.saturating_sub(place.at).0 > valid
         };

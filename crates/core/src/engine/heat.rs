@@ -304,11 +304,6 @@ impl Cell {
         Self { place: self.place.as_ref().map(|p| p.share(part, whole)), earns, ..self.clone() }
     }
 
-    /// Whether all of its pages that are in memory are known to be on nodes for which `is` holds.
-    pub(super) fn is_all_on(&self, mut is: impl FnMut(NodeId) -> bool) -> bool {
-        self.place.as_ref().is_some_and(|place| place.on.iter().all(|(node, _)| is(*node)))
-    }
-
     /// What part of the short and the long average of its `pages` one observation is,
     /// as 2^-32.
     pub(super) fn weights(&self, pages: u64) -> [u64; 2] {

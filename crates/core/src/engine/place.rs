@@ -60,6 +60,10 @@ impl Place {
     pub(super) fn pages_on(&self, node: NodeId) -> u64 {
         self.on.iter().find(|(n, _)| *n == node).map_or(0, |(_, p)| *p)
     }
+    /// Whether all pages that are in memory are on nodes for which `is` holds.
+    pub(super) fn is_all_on(&self, is: impl Fn(NodeId) -> bool) -> bool {
+        self.on.iter().all(|(node, _)| is(*node))
+    }
     /// Pages in memory.
     pub(super) fn present(&self) -> u64 {
         self.on.iter().fold(0, |t, (_, p)| t.saturating_add(*p))

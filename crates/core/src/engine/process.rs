@@ -377,8 +377,11 @@ impl Engine {
         let apart = match hit {
             _ if pages == 1 => false,
             Hit::Alike => false,
-            // On a fast node already, it could only stay there.
-            Hit::First => room || pays && !cell.is_all_on(|node| nodes.is_top(node)),
+            Hit::First => {
+                // On a fast node already, it could only stay there.
+                let stays = |place: &Place| place.is_all_on(|node| nodes.is_top(node));
+                room || pays && !cell.place.as_ref().is_some_and(stays)
+            }
             Hit::Again => true,
         };
         cell.pooled |= pages > 1;

@@ -71,13 +71,14 @@ impl Sparse {
         self.rig.engine.ledger().total().moved.0
     }
 
+    /// Whether a page is in DRAM.
+    fn is_fast(&self, page: u64) -> bool {
+        self.rig.where_is("7@100", page..page + 1).first().is_some_and(|(n, _)| *n == 0)
+    }
+
     /// How many of the hottest pages by [`zipf`] are in DRAM.
     fn of_the_hottest(&self, nr: u64) -> usize {
-        let is_fast = |p: &u64| {
-            let on = self.rig.where_is("7@100", *p..p + 1);
-            on.first().is_some_and(|(n, _)| *n == 0)
-        };
-        (1..=nr).map(page_of).filter(is_fast).count()
+        (1..=nr).filter(|rank| self.is_fast(page_of(*rank))).count()
     }
 
     /// What would be saved within the horizon if no access went to the expander.
@@ -182,11 +183,7 @@ fn pages_that_are_hit_again_are_kept_apart_and_found() {
     s.run(12, page);
     let nr = s.rig.engine.stretches(WHO).count();
     assert!(nr >= 256, "{nr} stretches");
-    let is_fast = |i: u64| {
-        let page = i * 64 + 63;
-        s.rig.where_is("7@100", page..page + 1).first().is_some_and(|(n, _)| *n == 0)
-    };
-    let fast = (0..256).filter(|i| is_fast(*i)).count();
+    let fast = (0..256).filter(|i| s.is_fast(i * 64 + 63)).count();
     // By chance it would be 61: the fast node holds 3,880 of 16,384 pages.
     assert!(fast >= 200, "{fast} of 256 are in DRAM");
 }
