@@ -251,6 +251,11 @@ cost_keys! {
     /// store wakes begins to leave its state so much later, of a busy one it takes so much. Source:
     /// specs/idle.md#wake.
     Ipi = "ipi", Nanoseconds, Apart, 0..=1_000_000_000, default 0, "in wake_idle where that is measured; nothing more is assumed of a machine that doesn't say";
+    /// What a remote flush of TLBs takes of who asks for it: to send, and to wait for the slowest of the CPUs that run the
+    /// address space. Source: specs/remote-flush.md#cost, as for the next.
+    TlbRemoteFlush = "tlb_remote_flush", Nanoseconds, Apart, 0..=1_000_000_000, default 1_000_000, "a page given back and touched again takes 1.57 us beside three busy threads (Linux commit 3db6d5a5ecaf), less a minor fault and a call";
+    /// What it takes of each CPU that is asked, the entries that it reads anew included.
+    TlbRemoteFlushReceived = "tlb_remote_flush_received", Nanoseconds, Core, 0..=1_000_000_000, default 500_000, "half of tlb_remote_flush: the interrupt's way there and the answer's back are in that, and reading entries anew in this";
     /// Time of a short system call that does little.
     Syscall = "syscall", Nanoseconds, Core, 0..=1_000_000_000, default 100_000, "order of getppid with mitigations";
     /// Time of a write to a pipe that wakes nobody.
@@ -421,11 +426,30 @@ mod tests {
         assert!(paced.clone().all(|c| c.unit() == Unit::Nanoseconds));
         let of = |c: Cost| c.paced();
         use Cost::*;
-        for key in [ContextSwitch, WakeUp, PipeWrite, Tick, StatsCount, Interrupt, TcpSend, Fork] {
+        for key in [
+            ContextSwitch,
+            WakeUp,
+            PipeWrite,
+            Tick,
+            StatsCount,
+            Interrupt,
+            TcpSend,
+            Fork,
+            TlbRemoteFlushReceived,
+        ] {
             assert_eq!(of(key), Paced::Core, "{}", key.name());
         }
-        for key in [Ipi, WakeIdle, StatsLine, BalanceCpu, BalanceTask, PageCopy, DiskWrite, SwapIn]
-        {
+        for key in [
+            Ipi,
+            TlbRemoteFlush,
+            WakeIdle,
+            StatsLine,
+            BalanceCpu,
+            BalanceTask,
+            PageCopy,
+            DiskWrite,
+            SwapIn,
+        ] {
             assert_eq!(of(key), Paced::Apart, "{}", key.name());
         }
     }

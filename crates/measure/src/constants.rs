@@ -32,6 +32,7 @@
 //! | `wake_up` | a futex call that wakes a task of its CPU, less one that wakes nobody |
 //! | `context_switch` | two processes of one CPU wake each other by turns, less the calls |
 //! | `socket_*_far` | the same calls, sender and receiver on two CPUs by turns |
+//! | `tlb_remote_flush`, `tlb_remote_flush_received` | mprotect of a page while a thread on another CPU reads, less the same while it doesn't; what that thread's pace lacks |
 //! | `fork`, `exec` | a copy of this process before its buffers are there; a program of two instructions |
 //! | `exit`, `exit_map` | fork and the child's end; the same with many mappings more |
 //! | `tick` | what is missing of a busy loop's time |
@@ -49,6 +50,7 @@ mod calls;
 pub(crate) mod chase;
 pub(crate) mod cpus;
 mod curves;
+mod flush;
 mod kernel;
 mod lines;
 mod looks;

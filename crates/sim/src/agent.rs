@@ -192,11 +192,13 @@ impl Agent {
                 *vpn = spans.get(*at).map_or(0, |s| s.start);
                 *at == spans.len()
             }
-            Errand::Move { spans, from, to, at, vpn, moved, fails, .. } => {
+            Errand::Move { spans, from, to, at, vpn, moved, fails, batch, .. } => {
                 let Some(&span) = spans.get(*at) else { return true };
                 let own = sim.policy_of(space);
                 let stop = span.end;
                 let nodes = (*from, *to);
+                // The batch is the order's, not that of the turn in which a page of it moves.
+                std::mem::swap(&mut sim.kernel.flushes.batch, batch);
                 let (n, answer) = sim.kernel.move_ordered(
                     ctx,
                     space,
@@ -205,6 +207,7 @@ impl Agent {
                     &own,
                     self.prices[Cost::PageQuery],
                 );
+                std::mem::swap(&mut sim.kernel.flushes.batch, batch);
                 let pages = Pages(n);
                 match answer {
                     Ordered::Moved => {
@@ -221,7 +224,12 @@ impl Agent {
                     *at += 1;
                     *vpn = spans.get(*at).map_or(0, |s| s.start);
                 }
-                *at == spans.len()
+                let finished = *at == spans.len();
+                if finished {
+                    sim.kernel.flushes.batch = std::mem::take(batch);
+                    sim.kernel.end_batch();
+                }
+                finished
             }
         }
     }

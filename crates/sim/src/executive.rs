@@ -21,6 +21,7 @@
 
 use crate::cpus::Near;
 use crate::kernel::TICK;
+use crate::kernel::flush::Flush;
 use crate::load::WINDOW;
 use crate::program::Program;
 use crate::sched::{Stop, Waiting, Waker, Woken, ns};
@@ -28,6 +29,7 @@ use crate::simulation::{Out, Simulation};
 use crate::table::{prefetch_at, prefetch_value};
 use crate::tasks::{Kind, On, Run, Why};
 use crate::timeline::Event;
+use crate::vmstat::Item;
 use crate::watch::{By, Leaves};
 use homenode_core::costs::Cost;
 use homenode_core::sched::fair::Dequeue;
@@ -276,6 +278,7 @@ impl Simulation {
         let until = limit.min(others).max(self.now() + 1);
         let (in_act, begun) = self.with(id, |program, sim| {
             program.act(sim, id, until);
+            sim.pay_for_flushes(id);
             let in_act = program.is_in_act();
             let may = !in_act && sim.may_begin_ahead(cpu, id);
             (in_act, if may { program.begin_ahead(sim, id) } else { None })
@@ -1129,6 +1132,8 @@ impl Simulation {
                 self.act_on_file(action);
             }
         }
+        // Whoever has asked for them outside of a turn doesn't pay.
+        self.flush_others(usize::MAX);
         self.heed(time);
     }
     /// The tick of every busy CPU, for the task that runs there.
@@ -1172,7 +1177,8 @@ impl Simulation {
             let mut ctx = sim.ctx(id);
             let before = ctx.clock;
             sim.kernel.numa_tick(&mut ctx, id);
-            sim.delay(cpu, id, ctx.clock - before);
+            let flushes = sim.flush_others(cpu) * sim.price(cpu, Cost::TlbRemoteFlush);
+            sim.delay(cpu, id, ctx.clock - before + flushes);
         });
     }
     /// The tick of CPUs that are idle and have kept it.
@@ -1306,6 +1312,58 @@ impl Simulation {
         self.cut(cpu, self.now());
         self.settle(cpu);
         self.hold_up(cpu, time);
+    }
+    /// A task that has its turn has changed what other CPUs must forget: what that takes of it.
+    #[inline]
+    pub(crate) fn pay_for_flushes(&mut self, id: usize) -> u64 {
+        if self.kernel.flushes.are_none() {
+            return 0;
+        }
+        let cpu = self.tasks[id].cpu;
+        let flushes = self.flush_others(cpu);
+        // Who has left its CPU doesn't pay any more.
+        if self.cpus[cpu].current() != Some(id) {
+            return 0;
+        }
+        let time = flushes * self.price(cpu, Cost::TlbRemoteFlush);
+        self.charge(id, time, Why::System);
+        time
+    }
+    /// What the kernel has changed has CPUs interrupted that run such an address space, but not the one that asks: how
+    /// many of the flushes reach another CPU.
+    ///
+    /// Source: specs/remote-flush.md#cost.
+    fn flush_others(&mut self, by: usize) -> u64 {
+        if self.kernel.flushes.are_none() {
+            return 0;
+        }
+        let flushes = self.kernel.take_flushes();
+        let mut reached = vec![false; flushes.len()];
+        self.each_busy(|sim, cpu| {
+            let Some(id) = sim.cpus[cpu].current().filter(|_| cpu != by) else { return };
+            let space = sim.tasks[id].space;
+            let mut times = 0;
+            for (flush, reached) in flushes.iter().zip(&mut reached) {
+                let is_for = match flush {
+                    Flush::Spaces(spaces) => spaces.iter().any(|&s| s as usize == space),
+                    Flush::All => true,
+                };
+                *reached |= is_for;
+                times += u64::from(is_for);
+            }
+            if times > 0 {
+                let node = sim.cpus[cpu].node;
+                sim.kernel.stat.add(node, Item::NrTlbRemoteFlushReceived, times);
+                let each = sim.price(cpu, Cost::TlbRemoteFlushReceived);
+                if each > 0 {
+                    sim.interrupt(cpu, times * each);
+                }
+            }
+        });
+        let sent = reached.into_iter().filter(|&r| r).count() as u64;
+        let node = if by < self.cpus.len() { self.cpus[by].node } else { 0 };
+        self.kernel.stat.add(node, Item::NrTlbRemoteFlush, sent);
+        sent
     }
     /// A task that runs on a CPU is held up there.
     pub(crate) fn hold_up(&mut self, cpu: usize, time: u64) {

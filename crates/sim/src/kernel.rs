@@ -8,6 +8,7 @@
 mod alloc;
 pub(crate) mod damon;
 mod fault;
+pub(crate) mod flush;
 mod generations;
 mod hooks;
 pub(crate) mod hotplug;
@@ -164,6 +165,7 @@ pub(crate) struct Kernel {
     /// Same-page merging.
     pub(crate) merging: merge::Merging,
     pub(crate) khugepaged: khugepaged::Khugepaged,
+    pub(crate) flushes: flush::Flushes,
 }
 
 impl Kernel {
@@ -247,6 +249,7 @@ impl Kernel {
             seed_limit: vec![Default::default(); n],
             merging: merge::Merging::new(machine, knobs.version),
             khugepaged: khugepaged::Khugepaged::default(),
+            flushes: flush::Flushes::default(),
             knobs,
             inside: hooks::Inside::new(model.admission.hooks()),
             model,

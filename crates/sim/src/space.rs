@@ -167,6 +167,10 @@ pub(crate) struct Space {
     pub(crate) merge_any: bool,
     /// khugepaged has it on its list.
     pub(crate) khugepaged: bool,
+    /// Base pages of it were unmapped in a batch since the scan marked some last.
+    pub(crate) unmapped_in_batch: bool,
+    /// The scan holds its lock for reading until then.
+    pub(crate) read_until: u64,
 }
 
 const RECENT: usize = 256;
@@ -187,6 +191,8 @@ impl Space {
             mm: u32::MAX,
             merge_any: false,
             khugepaged: false,
+            unmapped_in_batch: false,
+            read_until: 0,
         }
     }
     /// The place in `vmas` of the mapping that holds a virtual page.

@@ -7,6 +7,7 @@ mod bench;
 mod checker;
 mod executive;
 mod files;
+mod flush;
 mod generations;
 mod hooks;
 mod huge;

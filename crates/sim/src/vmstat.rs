@@ -142,6 +142,11 @@ counters! {
     ThpSwpout => "thp_swpout", events, Nowhere, V4_15: Events;
     /// Huge pages split since the swap device had no room for the whole.
     ThpSwpoutFallback => "thp_swpout_fallback", events, Nowhere, V4_15: Events;
+    /// Flushes of translations that had to ask another CPU. A kernel counts them that was built with
+    /// `CONFIG_DEBUG_TLBFLUSH`; Debian's are not.
+    NrTlbRemoteFlush => "nr_tlb_remote_flush", events, Nowhere;
+    /// CPUs that were asked to flush.
+    NrTlbRemoteFlushReceived => "nr_tlb_remote_flush_received", events, Nowhere;
     /// Merged pages read back from the swap device as copies.
     KsmSwpinCopy => "ksm_swpin_copy", pages, Events;
     /// Merged pages copied because somebody wrote to them.

@@ -68,6 +68,8 @@ fn draw_machine(d: &mut Draw) -> Hardware {
             (Cost::BalanceTask, 2_000_000),
             (Cost::Ipi, 2_000_000),
             (Cost::Interrupt, 3_000_000),
+            (Cost::TlbRemoteFlush, 9_000_000),
+            (Cost::TlbRemoteFlushReceived, 6_000_000),
             (Cost::StatsCount, 3_000),
             (Cost::StatsLine, 100_000),
             (Cost::StatsLineFar, 300_000),

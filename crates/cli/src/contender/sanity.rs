@@ -165,10 +165,14 @@ fn hybridtier_is_ahead_of_tpp_where_little_memory_is_fast_and_of_the_kernel_wher
         .costs
         .0
         .insert(Cost::PmuSample, Constant::assumed(100_000, "a record without an interrupt"));
-    let text = zipf(440, 48);
-    let of = |name, machine| run(&text, machine, &column(name)).0;
-    let (mode2, tpp) = (of("mode2", &machine), of("tpp", &machine));
-    let (dear, cheap) = (of("hybridtier", &machine), of("hybridtier", &cheap));
+    // What one seed says of them hangs on what has come up until its last quarter; of mode 2 it doesn't.
+    let mean = |name: &str, machine: &Hardware, seeds: u32| {
+        let text = |seed| zipf(440, 48).replacen("seed = 1", &format!("seed = {seed}"), 1);
+        let all = (1..=seeds).map(|seed| run(&text(seed), machine, &column(name)).0);
+        all.sum::<f64>() / f64::from(seeds)
+    };
+    let (mode2, tpp) = (mean("mode2", &machine, 1), mean("tpp", &machine, 8));
+    let (dear, cheap) = (mean("hybridtier", &machine, 8), mean("hybridtier", &cheap, 8));
     assert!(dear > 1.04 * tpp, "{dear} after {tpp}");
     assert!(cheap > mode2, "{cheap} after {mode2}");
     assert!(cheap > 1.05 * dear, "the rate has its price: {dear} and {cheap}");

@@ -65,7 +65,7 @@ mod tests {
         let told: Vec<String> = told.into_iter().flatten().collect();
         expect![[r#"
             defaults, not this machine's: all costs; latencies of dram, cxl under load
-            defaults, not this machine's: 86 costs (minor_fault, ...); latencies of dram, pmem under load
+            defaults, not this machine's: 88 costs (minor_fault, ...); latencies of dram, pmem under load
             defaults, not this machine's: tick, fork; latencies of dram, cxl under load
             defaults, not this machine's: latencies of dram under load
             defaults, not this machine's: latencies of dram, socket under load"#]].assert_eq(&told.join("\n"));

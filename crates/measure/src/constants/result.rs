@@ -230,6 +230,18 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::KsmMerge
         | Cost::KsmZero
         | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
+        Cost::TlbRemoteFlush => of_flush(
+            key,
+            s,
+            0,
+            "mprotect of a page, less the same before there was a second thread",
+        ),
+        Cost::TlbRemoteFlushReceived => of_flush(
+            key,
+            s,
+            1,
+            "what the other CPU's reads of 16 pages lack of their pace, by call",
+        ),
         Cost::Syscall => of_call(key, s, Call::Syscall, "getppid"),
         Cost::PipeWrite => of_call(key, s, Call::PipeWrite, "writes of 8 bytes that all fit"),
         Cost::PipeRead => of_call(key, s, Call::PipeRead, "reads of 8 bytes that are there"),
@@ -413,6 +425,17 @@ fn of_far(key: Cost, s: &Samples, which: usize, what: &str) -> Constant {
     );
     s.far[which].measured(method).unwrap_or_else(|| {
         let why = s.far_refusal.as_deref().unwrap_or("no sample was taken");
+        default_because(key, &format!("not measured: {why}"))
+    })
+}
+
+/// What a remote flush takes, or the default with what refused it.
+fn of_flush(key: Cost, s: &Samples, which: usize, what: &str) -> Constant {
+    let method = format!(
+        "rights of a page are taken away while a thread of the process runs on another CPU: {what}"
+    );
+    s.flush[which].measured(method).unwrap_or_else(|| {
+        let why = s.flush_refusal.as_deref().unwrap_or("no sample was taken");
         default_because(key, &format!("not measured: {why}"))
     })
 }

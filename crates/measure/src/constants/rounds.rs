@@ -3,6 +3,7 @@
 use super::calls::{self, Call};
 use super::chase::{Chain, LINE, Stride, WIDTHS};
 use super::curves::{self, Sizes};
+use super::flush::{self, Flush};
 use super::kernel::{self, Batch, Compactor, Scanner};
 use super::overlap::{DISTANCES, mean_told_update_time, mean_update_time, turn_time};
 use super::region::{PageKind, Region};
@@ -213,6 +214,9 @@ pub(super) struct Samples {
     pub(super) statement: Series,
     pub(super) line: Series,
     pub(super) line_refusal: Option<String>,
+    /// What a remote flush takes of who asks and of who is asked; why it was not taken.
+    pub(super) flush: [Series; 2],
+    pub(super) flush_refusal: Option<String>,
     /// What sending and receiving take longer between two CPUs; why it was not taken.
     pub(super) far: [Series; 2],
     pub(super) far_refusal: Option<String>,
@@ -646,7 +650,7 @@ impl<'a> Home<'a> {
         self.wake_ups(clock, samples);
         meter.step(
             "calls",
-            slot::TICK + 2 * slot::LINES + slot::CALL * (1 + Call::ALL.len() as u64),
+            slot::TICK + 3 * slot::LINES + slot::CALL * (1 + Call::ALL.len() as u64),
         );
         for call in Call::ALL {
             let all = samples.calls.entry(call).or_default();
@@ -654,32 +658,7 @@ impl<'a> Home<'a> {
         }
         samples.tick.push(calls::tick(clock.slot(slot::TICK)));
         samples.statement.push(per_operation(clock.slot(slot::CALL), || Some(lines::statements())));
-        match self.wakes {
-            Some((own, other)) if samples.line_refusal.is_none() => {
-                match lines::moves(own, other, clock.slot(slot::LINES)) {
-                    Ok(line) => samples.line.push(Some(line)),
-                    Err(why) => samples.line_refusal = Some(why),
-                }
-            }
-            Some(_) => {}
-            None => {
-                samples.line_refusal = Some("this process may use one CPU only".to_owned());
-            }
-        }
-        match self.wakes {
-            Some((_, other)) if samples.far_refusal.is_none() => {
-                match calls::socket_far(other, clock.slot(slot::LINES)) {
-                    Ok(far) => {
-                        for (series, far) in samples.far.iter_mut().zip(far) {
-                            series.push(Some(far));
-                        }
-                    }
-                    Err(why) => samples.far_refusal = Some(why),
-                }
-            }
-            Some(_) => {}
-            None => samples.far_refusal = Some("this process may use one CPU only".to_owned()),
-        }
+        self.between_cpus(clock.slot(slot::LINES), samples);
         meter.step("cache sizes and latencies", slot::HOME / 4);
         self.near(clock, random, samples);
         for &size in &self.sizes {
@@ -776,6 +755,34 @@ impl<'a> Home<'a> {
         }
     }
 
+    /// What takes two CPUs, each for a slot.
+    fn between_cpus(&self, slot: Duration, samples: &mut Samples) {
+        let why_not = || Some("this process may use one CPU only".to_owned());
+        let Some((own, other)) = self.wakes else {
+            samples.line_refusal = why_not();
+            samples.far_refusal = why_not();
+            samples.flush_refusal = why_not();
+            return;
+        };
+        if samples.line_refusal.is_none() {
+            match lines::moves(own, other, slot) {
+                Ok(line) => samples.line.push(Some(line)),
+                Err(why) => samples.line_refusal = Some(why),
+            }
+        }
+        if samples.far_refusal.is_none() {
+            match calls::socket_far(other, slot) {
+                Ok(far) => push_each(&mut samples.far, far),
+                Err(why) => samples.far_refusal = Some(why),
+            }
+        }
+        if samples.flush_refusal.is_none() {
+            match flush::flushes(own, other, slot) {
+                Ok(Flush { sent, received }) => push_each(&mut samples.flush, [sent, received]),
+                Err(why) => samples.flush_refusal = Some(why),
+            }
+        }
+    }
     /// Wake-ups of a thread on another CPU.
     fn wake_ups(&self, clock: &Clock, samples: &mut Samples) {
         let Some((own, other)) = self.wakes else {
@@ -847,6 +854,12 @@ fn footprint(
     }
     let update = mean_update_time(region, at, random, slot);
     samples.updates.entry(at.1).or_default().push(Some(update));
+}
+
+fn push_each(series: &mut [Series; 2], samples: [f64; 2]) {
+    for (series, sample) in series.iter_mut().zip(samples) {
+        series.push(Some(sample));
+    }
 }
 
 /// Copies page `from` to page `to`, another one.

@@ -683,6 +683,7 @@ impl Kernel {
                 }
             }
         }
+        self.end_batch();
         for (item, flags, how) in kept {
             let at = self.enters_generation(file, node, how, flags);
             self.memory.enter_list(item, node, at);
@@ -708,6 +709,7 @@ impl Kernel {
             around.push(item);
         }
         let accessed = self.memory.test_and_clear_young(item);
+        self.flush_if_huge(item, accessed);
         for page in around {
             self.look_around(ctx, page, node, (who, isolated, flagged));
         }

@@ -142,6 +142,10 @@ impl Kernel {
     /// Source: specs/huge-pages.md#split.
     pub(super) fn split(&mut self, head: u32, what: Split) {
         let node = self.memory.node_of(self.memory.word(head).zone());
+        if what == Split::Page {
+            let space = self.space_of(head);
+            self.flushes.of(space);
+        }
         let listed = self.memory.leave_list(head);
         let (w, young) = (self.memory.word(head), self.memory.is_young(head));
         let block = &mut self.memory.blocks[(head / BLOCK) as usize];

@@ -377,7 +377,12 @@ impl Kernel {
         let dst = self.memory.node_of(zone);
         let with_contents = self.memory.contents.is_some();
         let mut held: Vec<Content> = Vec::new();
-        // Entries are looked at once more and cleared, and all CPUs are told.
+        // Entries are looked at once more and cleared, and all CPUs are told: who runs the space to forget them, then all
+        // others, so that nobody walks the old table any more. Source: specs/remote-flush.md#huge.
+        self.flushes.of(space);
+        if self.knobs.version >= KernelVersion::V6_1 {
+            self.flushes.of_all();
+        }
         ctx.clock += self.prices[Cost::MigratePage] + HUGE_PAGES * self.prices[Cost::PteScan];
         let mut young = Vec::with_capacity(BLOCK as usize);
         for (i, page) in (head..head + BLOCK).enumerate() {

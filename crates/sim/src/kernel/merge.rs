@@ -560,6 +560,7 @@ impl Memory for Merger<'_> {
         let frame = if w.shared() {
             w.frame()
         } else {
+            self.k.flush_entry(entry, 1);
             self.k.memory.forbid_write(entry);
             match self.k.memory.share(entry) {
                 Ok(frame) => frame,
@@ -586,6 +587,8 @@ impl Memory for Merger<'_> {
         if self.compare(page, with) != Ordering::Equal {
             return Err(Refusal::Changed);
         }
+        // Protected against writes, and replaced.
+        self.k.flush_entry(entry, 2);
         self.k.let_go(entry);
         let frame = with.0 as u32 ^ FRAME_ITEM;
         self.k.memory.map_frame(frame, entry, PRESENT, false);
@@ -600,6 +603,7 @@ impl Memory for Merger<'_> {
         if self.k.merge_content(page) != Content::ZERO {
             return Err(Refusal::Changed);
         }
+        self.k.flush_entry(entry, 2);
         self.k.let_go(entry);
         self.k.memory.map_zero(entry);
         let space = self.k.mm_space(mm).ok_or(Refusal::Gone)?;

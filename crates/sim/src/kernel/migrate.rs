@@ -59,6 +59,7 @@ impl Kernel {
         let n = self.memory.pages_of(item);
         let w = self.memory.word(item);
         debug_assert!(self.memory.listed(item).is_none());
+        self.unmap_to_move(item);
         let from = w.zone();
         self.give_quietly(from, n);
         let change = |w: Word| {

@@ -53,6 +53,7 @@ impl Kernel {
         task_policy: &Mempolicy,
     ) -> Result<(), MemoryError> {
         ctx.clock += CALL;
+        self.lock_mappings(ctx, space);
         self.unmap_quietly(ctx, space, m.start, m.start + m.pages);
         let policy_migrates = self.scannable(&m.kind.policy, task_policy);
         let (start, end, file) = (m.start, m.start + m.pages, m.kind.file);
@@ -77,7 +78,14 @@ impl Kernel {
     /// Gives a range back.
     pub(crate) fn unmap(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64) {
         ctx.clock += CALL;
+        self.lock_mappings(ctx, space);
         self.unmap_quietly(ctx, space, start, end);
+    }
+    /// Whoever changes mappings waits for a scan that reads them.
+    ///
+    /// Source: specs/remote-flush.md#lock.
+    fn lock_mappings(&self, ctx: &mut Ctx, space: usize) {
+        ctx.clock = ctx.clock.max(self.space(space).read_until);
     }
     fn unmap_quietly(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64) {
         let gone: Vec<Vma> = {
@@ -191,6 +199,7 @@ impl Kernel {
         task_policy: &Mempolicy,
     ) {
         ctx.clock += CALL;
+        self.lock_mappings(ctx, space);
         // EINVAL where no node of it has memory: what was there stays.
         let Some(policy) = self.settable(policy) else { return };
         let scannable = self.scannable(&policy, task_policy);
@@ -214,6 +223,7 @@ impl Kernel {
         exec: bool,
     ) {
         ctx.clock += CALL;
+        self.lock_mappings(ctx, space);
         self.split_at(space, [start, end]);
         let s = self.space_mut(space);
         let range = s.carve(start, end);
@@ -248,6 +258,7 @@ impl Kernel {
         ctx: &mut Ctx,
         parent: usize,
     ) -> Result<usize, MemoryError> {
+        self.lock_mappings(ctx, parent);
         let child = self.new_space();
         let mut zeroes = 0;
         let vmas = self.space(parent).vmas.clone();
@@ -319,6 +330,7 @@ impl Kernel {
         to: u64,
     ) -> Result<(), MemoryError> {
         ctx.clock += CALL;
+        self.lock_mappings(ctx, space);
         // What moves is unmerged first; without memory for that, nothing moves.
         if start == to || pages == 0 || self.unmerge(ctx, space, start, start + pages).is_err() {
             return Ok(());

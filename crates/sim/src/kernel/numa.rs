@@ -182,11 +182,16 @@ impl Kernel {
                 ScanStep::Done => break,
                 ScanStep::Scan { vma, start_vpn, end_vpn } => {
                     let updates = self.mark_range(ctx, space, vma, start_vpn, end_vpn);
+                    // Source: specs/remote-flush.md#marking.
+                    if updates > 0 {
+                        self.flushes.of(space);
+                    }
                     let s = self.spaces[space].as_mut().expect("a task's space lives");
                     work.scanned(&mut s.scan, &mut s.vmas, updates);
                 }
             }
         }
+        self.space_mut(space).read_until = ctx.clock;
         let accounted = accounted_between(began / 1000, ctx.clock / 1000);
         charge_scan(&mut self.numa[id].scan, accounted, self.knobs.version);
     }
@@ -276,6 +281,13 @@ impl Kernel {
                     }
                 }
             }
+        }
+        // Who changes entries can't know whether a batch that was unmapped has been flushed.
+        if looked > 0
+            && self.knobs.version >= KernelVersion::V4_15
+            && std::mem::take(&mut self.space_mut(space).unmapped_in_batch)
+        {
+            self.flushes.of(space);
         }
         ctx.clock +=
             looked * self.prices[Cost::PteScan] + (small + huge) * self.prices[Cost::PteMark];

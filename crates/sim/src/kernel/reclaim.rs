@@ -314,6 +314,7 @@ impl Kernel {
             ctx.clock += self.prices[Cost::ReclaimPage];
             self.stat.add(node, Item::Pgrefill, n);
             let accessed = self.memory.test_and_clear_young(item);
+            self.flush_if_huge(item, accessed);
             let stays = stays_active(accessed, lru.file() && self.executable(item));
             if stays {
                 stayed += n;
@@ -358,6 +359,7 @@ impl Kernel {
             done.scanned += n;
             ctx.clock += self.prices[Cost::ReclaimPage];
             let accessed = self.memory.test_and_clear_young(item);
+            self.flush_if_huge(item, accessed);
             let active = Lru::of(lru.file(), true);
             let page = InactivePage {
                 page: page_at(&self.memory, item),
@@ -395,6 +397,7 @@ impl Kernel {
                 }
             }
         }
+        self.end_batch();
         let [scan, steal, _] = who.items(self.knobs.version);
         self.stat.add(node, scan, done.scanned);
         self.stat.add(node, steal, done.reclaimed);
@@ -543,6 +546,7 @@ impl Kernel {
         let n = self.memory.pages_of(item);
         let written;
         if n > 1 {
+            self.unmap_to_drop(item, true);
             // Its entries are base entries from here on.
             let zone = self.memory.word(item).zone();
             self.memory.blocks[(item / BLOCK) as usize].huge = false;
@@ -564,6 +568,7 @@ impl Kernel {
             }
             let zone = self.memory.word(item).zone();
             let dirty = self.memory.is_dirty(item);
+            self.unmap_to_drop(item, !file || dirty);
             let left = self.leaves_behind(node, file, flags, 1);
             let (held, merged) = (self.memory.content(item), self.memory.is_merged(frame));
             for (i, &p) in pages.iter().enumerate() {
@@ -579,6 +584,7 @@ impl Kernel {
         } else {
             let w = Word(self.memory.words[item as usize]);
             written = u64::from(!file || self.memory.is_dirty(item));
+            self.unmap_to_drop(item, written > 0);
             self.give(w.zone(), 1);
             let left = self.leaves_behind(node, file, flags, 1);
             self.gone(item, file, w.zone(), left);
@@ -596,7 +602,7 @@ impl Kernel {
         if !file {
             self.swap_free -= 1;
         }
-        let space = self.memory.blocks[(page / BLOCK) as usize].space as usize - 1;
+        let space = self.space_of(page);
         self.space_mut(space).rss -= 1;
     }
     /// A copy of an entry holds a slot of the device too: one of its own while there

@@ -222,6 +222,7 @@ impl Stretch {
             (self.began, self.sampled) = (from + done, from + done);
         }
         sim.latency = latency;
+        *clock += sim.pay_for_flushes(id);
         if let Some(why) = failed {
             sim.kill(id, why);
         }
@@ -326,7 +327,7 @@ struct Own<'a> {
     done: usize,
     /// What the events took without the accesses themselves.
     system: u64,
-    /// The last event has called somebody, or lasted beyond its own time.
+    /// The last event has called or interrupted somebody, or lasted beyond its own time.
     last: bool,
     failed: Option<Fatal>,
 }
@@ -352,7 +353,9 @@ impl Pages for Own<'_> {
                 self.made.add(kind);
                 self.ctx.clock += self.cost[kind];
                 self.done = done + 1;
-                self.last = self.ctx.clock >= sim.own || sim.calls();
+                // Who is interrupted has not run as far as was known.
+                let flushes = !sim.kernel.flushes.are_none();
+                self.last = self.ctx.clock >= sim.own || sim.calls() || flushes;
             }
             Err(why) => self.failed = Some(why),
         }

@@ -9,6 +9,7 @@
 //! Here nothing takes time and nothing is looked at; that is `agent`'s.
 
 use crate::heat::HeatSource;
+use crate::kernel::flush::Batch;
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::knobs::Knob;
 use homenode_core::policy::extents::Extents;
@@ -57,6 +58,8 @@ pub(crate) enum Errand {
         tried: u64,
         moved: u64,
         fails: Fails,
+        /// Pages that have moved and whose entries are not flushed yet.
+        batch: Batch,
     },
     Affine {
         /// The node's place.
@@ -181,6 +184,7 @@ impl Agent {
                     at: 0,
                     moved: 0,
                     fails: Fails::default(),
+                    batch: Batch::default(),
                 },
             ),
             Act::SetKnob { knob, value } => {

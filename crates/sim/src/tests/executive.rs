@@ -158,9 +158,16 @@ proptest! {
         mode in 0u64..4,
         swap in any::<bool>(),
         strict in any::<bool>(),
+        flush_us in prop::collection::vec(0u64..10, 2),
         seed in 0u64..1000,
     ) {
-        let m = machine(&[dram(2048, 3), cxl(2048)]);
+        use homenode_core::costs::{Constant, Cost};
+        let mut m = machine(&[dram(2048, 3), cxl(2048)]);
+        for (cost, us) in
+            [Cost::TlbRemoteFlush, Cost::TlbRemoteFlushReceived].into_iter().zip(flush_us)
+        {
+            m.costs.0.insert(cost, Constant::assumed(us * US, "drawn"));
+        }
         let programs = cpus.iter().enumerate().map(|(i, on)| {
             let part = Step::Access {
                 map: "m".into(),

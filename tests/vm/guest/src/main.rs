@@ -21,6 +21,7 @@ mod crowd;
 mod damon;
 mod doctor;
 mod endtoend;
+mod flush;
 mod hints;
 mod init;
 mod ksm;
@@ -164,6 +165,11 @@ const TESTS: &[Test] = &[
         "S1: a hot set on the slow node, on this kernel and on the simulated one",
         endtoend::tiering,
     )),
+    test(
+        "remote-flush",
+        "how often moves of base pages and of huge ones interrupt another CPU of the process",
+        flush::remote,
+    ),
     test("move-pages", "pages go from every node to every other, and stay there", memory::moves),
     test(
         "ksm-per-node",

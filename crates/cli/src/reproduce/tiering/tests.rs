@@ -29,102 +29,102 @@ fn a_tiny_reproduction_prints_every_part() {
                                                  off                   mode 1                 mode 2/b                 mode 2/a                   mode 2
                                                 5.18                     5.18                     5.18                     5.18                     6.12
         score by size of the map
-        1.50 x [M/s]               153.90 (   0.00%)        152.31 *  -1.03%*        156.14 *   1.45%*        156.34 *   1.58%*        155.81 *   1.24%*
-          Stddev over seeds          0.01                     0.01                     0.05                     0.03                     0.31
-          Welch-p                       -                   0.0001                   0.0070                   0.0020                   0.0734
-        3.00 x [M/s]                58.66 (   0.00%)         58.01 *  -1.10%*         62.18 *   5.99%*         62.38 *   6.34%*         61.80 *   5.36%*
-          Stddev over seeds          0.00                     0.00                     0.09                     0.01                     0.03
-          Welch-p                       -                   0.0001                   0.0111                   0.0010                   0.0041
+        1.50 x [M/s]               153.90 (   0.00%)        152.30 *  -1.04%*        154.37 *   0.30%*        154.40 *   0.32%*        155.76 *   1.21%*
+          Stddev over seeds          0.01                     0.01                     0.08                     0.20                     0.33
+          Welch-p                       -                   0.0001                   0.0701                   0.1761                   0.0797
+        3.00 x [M/s]                58.66 (   0.00%)         58.01 *  -1.11%*         60.24 *   2.70%*         60.15 *   2.54%*         61.79 *   5.34%*
+          Stddev over seeds          0.00                     0.00                     0.03                     0.00                     0.06
+          Welch-p                       -                   0.0001                   0.0086                   0.0000                   0.0090
         accesses in DRAM
-        1.50 x [%]                   97.6                     97.6                     99.1                     99.2                     98.8
-        3.00 x [%]                    2.1                      2.1                     12.9                     13.4                     11.5
+        1.50 x [%]                   97.6                     97.6                     99.0                     99.0                     98.8
+        3.00 x [%]                    2.1                      2.1                     12.0                     11.8                     11.5
         pages promoted
-        1.50 x                          0                        0                     1554                     1598                     1073
-        3.00 x                          0                        0                     4152                     4307                     2431
+        1.50 x                          0                        0                     1528                     1579                     1075
+        3.00 x                          0                        0                     4084                     4122                     2426
         run until 95 % of its last third's score
         1.50 x [%]                      0                        0                        0                        0                        0
-        3.00 x [%]                      0                        0                       41                       41                       44
+        3.00 x [%]                      0                        0                       36                       36                       44
 
         beside a neighbour that allocates
                                                  off                 mode 2/b                    mode 2/a
                                                 5.18                     5.18                        5.18
         map 3.00 x of DRAM
-        pmbench [M/s]               58.69 (   0.00%)         62.39 *   6.31%*            65.55 *  11.70%*
-          Stddev over seeds          0.00                     0.30                        0.44
-          Welch-p                       -                   0.0363                      0.0291
+        pmbench [M/s]               58.69 (   0.00%)         60.44 *   2.98%*            62.71 *   6.85%*
+          Stddev over seeds          0.00                     0.20                        0.36
+          Welch-p                       -                   0.0508                      0.0404
         allocation p50 [µs]          0.50 (   0.00%)          0.50 (   0.00%)             0.50 *  -0.20%*
           Stddev over seeds          0.00                     0.00                        0.00
           Welch-p                       -                   1.0000                      0.0000
         allocation p99 [µs]          0.50 (   0.00%)          0.50 (   0.00%)         159.23 *-31746.40%*
           Stddev over seeds          0.00                     0.00                        0.00
           Welch-p                       -                   1.0000                      0.0000
-        allocation max [µs]          0.50 (   0.00%)          0.50 (   0.00%)       1141.29 *-228157.29%*
-          Stddev over seeds          0.00                     0.00                      218.81
-          Welch-p                       -                   1.0000                      0.0858
-        allocations                  1304                     1272                        1192
-        allocstall                      0                        0                          22
-        pgscan_direct                   0                        0                       10304
+        allocation max [µs]          0.50 (   0.00%)          0.50 (   0.00%)       1373.15 *-274530.16%*
+          Stddev over seeds          0.00                     0.00                       92.70
+          Welch-p                       -                   1.0000                      0.0304
+        allocations                  1304                     1268                        1184
+        allocstall                      0                        0                          20
+        pgscan_direct                   0                        0                       10154
 
         page selection
                                                                          base            hot selection               rate limit          auto adjustment
                                                                           6.1                      6.1                      6.1                      6.1
         map 3.00 x of DRAM
-        score [M/s]                                          62.18 (   0.00%)         61.37 *  -1.29%*         61.37 *  -1.29%*         61.37 *  -1.29%*
-          Stddev over seeds                                   0.09                     0.05                     0.05                     0.05
-          Welch-p                                                -                   0.0163                   0.0163                   0.0163
-        promoted [MB/s]                                      231.9                    133.7                    133.7                    133.7
-        in DRAM [%]                                           12.9                     10.6                     10.6                     10.6
-        run until 95 % of its last third's score [%]            41                       41                       41                       41
+        score [M/s]                                          60.24 (   0.00%)         60.51 *   0.44%*         60.51 *   0.44%*         60.51 *   0.44%*
+          Stddev over seeds                                   0.03                     0.05                     0.05                     0.05
+          Welch-p                                                -                   0.0308                   0.0308                   0.0308
+        promoted [MB/s]                                      231.8                    122.0                    122.0                    122.0
+        in DRAM [%]                                           12.0                     10.5                     10.5                     10.5
+        run until 95 % of its last third's score [%]            36                       37                       37                       37
 
         gain of mode 2/b over off [%] by width and first touch; map 3.00 x of DRAM, 1:4096
                                       linear  middle-first  scattered
-        deviation 1/24 of the map       5.2          -0.3        5.5
-        deviation 1/6 of the map        1.1          -2.9       -0.6
+        deviation 1/24 of the map       2.3          -0.4        2.6
+        deviation 1/6 of the map       -1.4          -3.0       -0.8
         * 95.9 and above. It lies between no two rows.
 
-        the same with one constant moved, beside the neighbour (5.9 with none moved); map 3.00 x of DRAM, 1:4096
+        the same with one constant moved, beside the neighbour (2.7 with none moved); map 3.00 x of DRAM, 1:4096
                                         -20 %      +20 %
-        cost: migrate_page               6.9        5.2
-        link 0 to 2: read_latency        5.7        7.0
-        link 0 to 0: read_latency        6.3        5.4
-        cost: minor_fault                9.7       10.2
-        cost: reclaim_page               6.5        6.2
-        link 0 to 0: write_latency       6.1        6.1
+        cost: migrate_page               3.3        2.4
+        link 0 to 2: read_latency        2.4        3.3
+        link 0 to 0: read_latency        3.0        2.3
+        cost: reclaim_page               2.9        2.7
+        link 0 to 0: write_latency       2.8        2.5
+        cost: minor_fault                6.7        6.7
 
                                                           seed       ours  Stddev    from      to
-        largest gain of mode 2/b over off [%]            95.90       5.99    0.15       -       -
-        the same in the limit of its scale [%]           95.90      74.97    0.00   50.00  150.00  holds
-        largest gain of mode 1 over off [%]                  -      -1.03    0.00       -    0.60  holds
-        gain of mode 2/b, map 1.50 x of DRAM [%]             -       1.45    0.04       -       -
-        gain of mode 2/a, map 1.50 x of DRAM [%]             -       1.58    0.01       -       -
-        gain of mode 2 of 6.12, map 1.50 x of DRAM [%]       -       1.24    0.20       -       -
-        gain of mode 2/b, map 3.00 x of DRAM [%]             -       5.99    0.15       -       -
-        gain of mode 2/a, map 3.00 x of DRAM [%]             -       6.34    0.02       -       -
-        gain of mode 2 of 6.12, map 3.00 x of DRAM [%]       -       5.36    0.06       -       -
+        largest gain of mode 2/b over off [%]            95.90       2.70    0.05       -       -
+        the same in the limit of its scale [%]           95.90      54.53    0.00   50.00  150.00  holds
+        largest gain of mode 1 over off [%]                  -      -1.04    0.00       -    0.27  holds
+        gain of mode 2/b, map 1.50 x of DRAM [%]             -       0.30    0.04       -       -
+        gain of mode 2/a, map 1.50 x of DRAM [%]             -       0.32    0.12       -       -
+        gain of mode 2 of 6.12, map 1.50 x of DRAM [%]       -       1.21    0.21       -       -
+        gain of mode 2/b, map 3.00 x of DRAM [%]             -       2.70    0.05       -       -
+        gain of mode 2/a, map 3.00 x of DRAM [%]             -       2.54    0.01       -       -
+        gain of mode 2 of 6.12, map 3.00 x of DRAM [%]       -       5.34    0.11       -       -
         neighbour, off: allocstall                           -       0.00    0.00       -       -
         neighbour, mode 2/b: allocstall                      -       0.00    0.00    0.00    0.00  holds
-        neighbour, mode 2/a: allocstall                      -      22.50    0.71    0.00       -  holds
+        neighbour, mode 2/a: allocstall                      -      20.00    2.83    0.00       -  holds
         neighbour, off: pgscan_direct                        -       0.00    0.00       -       -
         neighbour, mode 2/b: pgscan_direct                   -       0.00    0.00    0.00    0.00  holds
-        neighbour, mode 2/a: pgscan_direct                   -   10304.50  591.85    0.00       -  holds
+        neighbour, mode 2/a: pgscan_direct                   -   10154.50  768.63    0.00       -  holds
         neighbour, off: p99 of an allocation [ns]            -     500.00    0.00       -       -
         neighbour, mode 2/b: p99 of an allocation [ns]       -     500.00    0.00  490.00  510.00  holds
         neighbour, mode 2/a: p99 of an allocation [ns]       -  159232.00    0.00  510.00       -  holds
-        score, hot selection after base [%]              12.80      -1.29    0.22    6.40   25.61  FAILS
-        promoted, hot selection after base [%]          -25.03     -42.34    0.13  -50.06  -12.51  holds
+        score, hot selection after base [%]              12.80       0.44    0.13    6.40   25.61  FAILS
+        promoted, hot selection after base [%]          -25.03     -47.37    0.21  -50.06  -12.51  holds
         score, rate limit after hot selection [%]        -1.74       0.00    0.00       -       -
         promoted, rate limit after hot selection [%]    -69.63       0.00    0.00       -       -
         score, auto adjustment after rate limit [%]       4.72       0.00    0.00    2.36    9.43  FAILS
         promoted, auto adjustment after rate limit [%]  -17.13       0.00    0.00  -34.26   -8.57  FAILS
 
-        holds  1. The largest gain of mode 2/b over balancing off lies between +50 % and +150 %: +75.0 % in the limit of its scale (+74.8 % at 1:64, +75.5 % at 1:32, +74.6 % at 1:16; here, at 1:4096, +6.0 %, at a map of 3.00 times DRAM) (seed: up to +95.9 %).
+        holds  1. The largest gain of mode 2/b over balancing off lies between +50 % and +150 %: +54.5 % in the limit of its scale (+53.3 % at 1:64, +54.3 % at 1:32, +56.0 % at 1:16; here, at 1:4096, +2.7 %, at a map of 3.00 times DRAM) (seed: up to +95.9 %).
         holds  2. Mode 1 gains less than a tenth of that once DRAM is full: -1.0 % at most.
-        holds  3. Beside an allocating neighbour bound to the fast node, direct reclaim and its p99 under b equal those with balancing off within 2 %, and rise under a: off 0 stalls, 0 pages, p99 0.50 µs; b 0 stalls, 0 pages, p99 0.50 µs; a 22 stalls, 10304 pages, p99 159.23 µs.
+        holds  3. Beside an allocating neighbour bound to the fast node, direct reclaim and its p99 under b equal those with balancing off within 2 %, and rise under a: off 0 stalls, 0 pages, p99 0.50 µs; b 0 stalls, 0 pages, p99 0.50 µs; a 20 stalls, 10154 pages, p99 159.23 µs.
         holds  4. Signs and order are the same at two scales (1:4096, 1:2048) and with each of 6 constants moved by ±20 %.
-        FAILS  5. Hot page selection scores more than without and promotes less: score -1.3 %, promoted -42.3 %: it scores no more.
+        holds  5. Hot page selection scores more than without and promotes less: score +0.4 %, promoted -47.4 %.
         FAILS  6. A limit lets less be promoted and leaves the score within 5 %: score +0.0 %, promoted +0.0 %: it promotes no less.
         FAILS  7. A threshold that follows the limit scores more and promotes no more: score +0.0 %, promoted +0.0 %: it scores no more.
-        FAILS  8. These changes are the published ones within a factor of 2: score, hot selection after base -1.3 % for +12.8 %; score, auto adjustment after rate limit +0.0 % for +4.7 %; promoted, auto adjustment after rate limit +0.0 % for -17.1 %.
+        FAILS  8. These changes are the published ones within a factor of 2: score, hot selection after base +0.4 % for +12.8 %; score, auto adjustment after rate limit +0.0 % for +4.7 %; promoted, auto adjustment after rate limit +0.0 % for -17.1 %.
 
         machine: cascade-lake-pmem: two Xeon Gold of 24 cores (Cascade Lake), six DDR4-2933 channels a
           socket, six Optane DC PMMs a socket as nodes 2 and 3; composed of published measurements, no
@@ -141,7 +141,7 @@ fn a_tiny_reproduction_prints_every_part() {
           bandwidth, threads, costs and bytes scanned a second stay; the 4 ms tick, kswapd's nap and its
           batches of 32 can't shrink, so that promotion comes in coarser bursts than at full size and the
           gain grows with the scale
-        note: the score counts the whole run phase, 41 % of which is ramp where the gain is largest (time
+        note: the score counts the whole run phase, 36 % of which is ramp where the gain is largest (time
           until the score is 95 % of the last third's)
         note: of a run's work every access goes to memory and pays no page walk: caches hold little of such
           a map, but huge pages or a smaller map would differ
