@@ -52,8 +52,8 @@ impl Kernel {
         m: Mapping,
         task_policy: &Mempolicy,
     ) -> Result<(), MemoryError> {
-        ctx.clock += CALL;
         self.lock_mappings(ctx, space);
+        ctx.clock += CALL;
         self.unmap_quietly(ctx, space, m.start, m.start + m.pages);
         let policy_migrates = self.scannable(&m.kind.policy, task_policy);
         let (start, end, file) = (m.start, m.start + m.pages, m.kind.file);
@@ -77,8 +77,8 @@ impl Kernel {
 
     /// Gives a range back.
     pub(crate) fn unmap(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64) {
-        ctx.clock += CALL;
         self.lock_mappings(ctx, space);
+        ctx.clock += CALL;
         self.unmap_quietly(ctx, space, start, end);
     }
     /// Whoever changes mappings waits for a scan that reads them.
@@ -198,8 +198,8 @@ impl Kernel {
         policy: &Mempolicy,
         task_policy: &Mempolicy,
     ) {
-        ctx.clock += CALL;
         self.lock_mappings(ctx, space);
+        ctx.clock += CALL;
         // EINVAL where no node of it has memory: what was there stays.
         let Some(policy) = self.settable(policy) else { return };
         let scannable = self.scannable(&policy, task_policy);
@@ -222,8 +222,8 @@ impl Kernel {
         write: bool,
         exec: bool,
     ) {
-        ctx.clock += CALL;
         self.lock_mappings(ctx, space);
+        ctx.clock += CALL;
         self.split_at(space, [start, end]);
         let s = self.space_mut(space);
         let range = s.carve(start, end);
@@ -329,8 +329,8 @@ impl Kernel {
         pages: u64,
         to: u64,
     ) -> Result<(), MemoryError> {
-        ctx.clock += CALL;
         self.lock_mappings(ctx, space);
+        ctx.clock += CALL;
         // What moves is unmerged first; without memory for that, nothing moves.
         if start == to || pages == 0 || self.unmerge(ctx, space, start, start + pages).is_err() {
             return Ok(());

@@ -212,3 +212,38 @@ fn marking_is_one_flush_a_stretch_and_none_where_nobody_else_runs() {
     let (alone, marked) = balanced(&[0]);
     assert_eq!(alone, 0, "{marked}");
 }
+
+#[test]
+fn who_changes_mappings_waits_until_a_scan_is_done() {
+    let m = machine(&[dram(4096, 1), dram(4096, 1)]);
+    let mut b = Bench::new(&m, &[("numa_balancing", "1"), ("scan_delay_ms", "1"), NO_THP]);
+    let first = b.map(2000, kind());
+    b.fill(first, 2000);
+    b.map(20, kind());
+    let (start, _) = b.last();
+    let (task, space) = (b.ctx.task, b.space);
+    // With one thread, pages of its own node would be passed over.
+    b.sim.kernel.space_mut(space).users = 2;
+    let mut began = 0;
+    for _ in 0..1000 {
+        if b.stat(Item::NumaPteUpdates) > 0 {
+            break;
+        }
+        b.ctx.clock += crate::kernel::TICK;
+        b.sim.kernel.numa[task].ran_ns += 4_000_000;
+        began = b.ctx.clock;
+        let mut ctx = b.ctx;
+        b.sim.kernel.numa_tick(&mut ctx, task);
+        b.ctx = ctx;
+    }
+    let done = b.ctx.clock;
+    assert!(done > began, "it takes time to mark 2,000 pages");
+    // Another thread, from the moment at which the scan began, and once it is over.
+    for (from, clock) in [(began, done), (done + US, done + US)] {
+        let mut alone = b.ctx;
+        alone.clock = from;
+        b.sim.kernel.unmap(&mut alone, space, start, start + 1);
+        let took = alone.clock - clock;
+        assert!((1..100 * US).contains(&took), "from {from}: until {}, {done}", alone.clock);
+    }
+}
