@@ -128,8 +128,13 @@ fn default_because(key: Cost, why: &str) -> Constant {
 
 /// A kernel operation's constant, or the default with what refused it.
 fn of_kernel(key: Cost, k: &Kernel, method: &str) -> Constant {
-    k.series.measured(method.to_owned()).unwrap_or_else(|| {
-        let why = k.refusal.as_deref().unwrap_or("no sample was taken");
+    or_refused(key, k.series.measured(method.to_owned()), &k.refusal)
+}
+
+/// What was measured, or the default with what refused it.
+fn or_refused(key: Cost, measured: Option<Constant>, refusal: &Option<String>) -> Constant {
+    measured.unwrap_or_else(|| {
+        let why = refusal.as_deref().unwrap_or("no sample was taken");
         default_because(key, &format!("not measured: {why}"))
     })
 }
@@ -423,10 +428,7 @@ fn of_far(key: Cost, s: &Samples, which: usize, what: &str) -> Constant {
     let method = format!(
         "200 messages of 100 bytes to each of 16 sockets, written on one CPU and then read on another, by turns: {what}, less those of 64 messages, both on one CPU"
     );
-    s.far[which].measured(method).unwrap_or_else(|| {
-        let why = s.far_refusal.as_deref().unwrap_or("no sample was taken");
-        default_because(key, &format!("not measured: {why}"))
-    })
+    or_refused(key, s.far[which].measured(method), &s.far_refusal)
 }
 
 /// What a remote flush takes, or the default with what refused it.
@@ -434,18 +436,12 @@ fn of_flush(key: Cost, s: &Samples, which: usize, what: &str) -> Constant {
     let method = format!(
         "rights of a page are taken away while a thread of the process runs on another CPU: {what}"
     );
-    s.flush[which].measured(method).unwrap_or_else(|| {
-        let why = s.flush_refusal.as_deref().unwrap_or("no sample was taken");
-        default_because(key, &format!("not measured: {why}"))
-    })
+    or_refused(key, s.flush[which].measured(method), &s.flush_refusal)
 }
 
 /// A wake-up's constant, or the default with what refused it.
 fn of_wakes(key: Cost, s: &Samples, measured: Option<Constant>) -> Constant {
-    measured.unwrap_or_else(|| {
-        let why = s.wake_refusal.as_deref().unwrap_or("no sample was taken");
-        default_because(key, &format!("not measured: {why}"))
-    })
+    or_refused(key, measured, &s.wake_refusal)
 }
 
 /// How long a CPU was idle, for a sentence.

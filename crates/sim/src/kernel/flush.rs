@@ -89,8 +89,7 @@ impl Kernel {
     /// Source: specs/remote-flush.md#moves.
     pub(super) fn unmap_to_move(&mut self, item: u32) {
         if self.memory.pages_of(item) > 1 {
-            let space = self.space_of(item);
-            return self.flushes.of(space);
+            return self.flush_for(item, 1);
         }
         if self.knobs.version >= KernelVersion::V6_12 {
             self.unmap_in_batch(item);
@@ -114,9 +113,7 @@ impl Kernel {
         const FREED: u64 = 31;
         if self.memory.pages_of(item) > 1 {
             // The entry is split, and then its parts go.
-            let space = self.space_of(item);
-            self.flushes.of(space);
-            return self.flushes.of(space);
+            return self.flush_for(item, 2);
         }
         self.unmap_in_batch(item);
         let clean = match self.knobs.version {
@@ -154,9 +151,13 @@ impl Kernel {
     /// Source: specs/remote-flush.md#merging.
     pub(super) fn flush_entry(&mut self, entry: u32, times: u32) {
         if Word(self.memory.words[entry as usize]).state() == State::Present {
-            let space = self.space_of(entry);
-            (0..times).for_each(|_| self.flushes.of(space));
+            self.flush_for(entry, times);
         }
+    }
+    /// So many flushes at once, for the CPUs of an entry's address space.
+    pub(super) fn flush_for(&mut self, entry: u32, times: u32) {
+        let space = self.space_of(entry);
+        (0..times).for_each(|_| self.flushes.of(space));
     }
     /// The address space of an entry.
     pub(super) fn space_of(&self, page: u32) -> usize {
@@ -167,8 +168,7 @@ impl Kernel {
     /// Source: specs/remote-flush.md#accessed.
     pub(super) fn flush_if_huge(&mut self, item: u32, accessed: u32) {
         if accessed > 0 && self.memory.pages_of(item) > 1 {
-            let space = self.space_of(item);
-            self.flushes.of(space);
+            self.flush_for(item, 1);
         }
     }
 }

@@ -143,8 +143,7 @@ impl Kernel {
     pub(super) fn split(&mut self, head: u32, what: Split) {
         let node = self.memory.node_of(self.memory.word(head).zone());
         if what == Split::Page {
-            let space = self.space_of(head);
-            self.flushes.of(space);
+            self.flush_for(head, 1);
         }
         let listed = self.memory.leave_list(head);
         let (w, young) = (self.memory.word(head), self.memory.is_young(head));
