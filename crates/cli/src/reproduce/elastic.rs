@@ -12,10 +12,10 @@ const MOST_ELASTIC: [(&str, [&str; MOST]); 5] = [
     (
         "tiering",
         [
+            "cost: minor_fault",
             "link 0 to 0: write_latency",
             "link 0 to 2: read_latency",
-            "cost: minor_fault",
-            "cost: migrate_page",
+            "cost: tlb_remote_flush",
             "cost: reclaim_page",
             "link 0 to 0: read_latency",
         ],

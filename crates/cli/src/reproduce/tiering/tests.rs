@@ -84,10 +84,10 @@ fn a_tiny_reproduction_prints_every_part() {
 
         the same with one constant moved, beside the neighbour (2.7 with none moved); map 3.00 x of DRAM, 1:4096
                                         -20 %      +20 %
-        cost: migrate_page               3.3        2.4
         link 0 to 2: read_latency        2.4        3.3
         link 0 to 0: read_latency        3.0        2.3
         cost: reclaim_page               2.9        2.7
+        cost: tlb_remote_flush           2.7        2.5
         link 0 to 0: write_latency       2.8        2.5
         cost: minor_fault                6.7        6.7
 
