@@ -32,12 +32,14 @@ pub(crate) mod living;
 mod lower;
 mod nodes;
 mod open;
+mod page_set;
 mod pairs;
 mod place;
 mod plan;
 mod process;
 mod pump;
 mod settings;
+mod tally;
 
 pub use settings::{SETTINGS, SettingKind, SettingUnit, Settings};
 
@@ -56,6 +58,7 @@ use level::Level;
 use living::Living;
 use nodes::Nodes;
 use open::Open;
+use pairs::CHUNK;
 use plan::Plan;
 use process::Tracked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -265,12 +268,26 @@ impl Engine {
     pub fn stretches(&self, who: Who) -> impl Iterator<Item = Stretch> + '_ {
         let scales = self.settings.scales();
         self.processes.get(&who).into_iter().flat_map(move |p| {
-            let heats = Estimate::default().heats(&p.map, p.apart(), self.now, &scales).to_vec();
-            p.map.iter().zip(heats).map(|((span, cell), heat)| Stretch {
-                span,
-                heat,
-                on: cell.place.as_ref().map(|p| p.on.to_vec()),
-            })
+            let mut estimate = Estimate::default();
+            let told = estimate.heats(&p.map, p.apart(), self.now, &scales);
+            let mut out = Vec::with_capacity(told.cells.len());
+            let mut rows = told.rows.iter().peekable();
+            for ((at, (span, cell)), heat) in (0..).zip(p.map.iter()).zip(told.cells) {
+                let on = cell.place.as_ref().map(|p| p.on.to_vec());
+                let from = out.len();
+                while let Some(row) = rows.next_if(|r| r.cell == at) {
+                    let parts = row.set.spans(span.start / CHUNK);
+                    out.extend(parts.map(|part| {
+                        let on = row.on.map(|node| vec![(node, part.pages().0)]);
+                        Stretch { span: part, heat: row.heat, on }
+                    }));
+                }
+                match out.len() == from {
+                    true => out.push(Stretch { span, heat: *heat, on }),
+                    false => out[from..].sort_unstable_by_key(|s| s.span),
+                }
+            }
+            out
         })
     }
 
@@ -360,7 +377,7 @@ impl Engine {
     fn when_paid(&self) -> Picos {
         let (at, last) = self.decided;
         // What is one stretch by now needs not be paid for as many.
-        let nr: usize = self.processes.values().map(|p| p.map.len()).sum();
+        let nr: usize = self.processes.values().map(|p| p.map.weight()).sum();
         let next = self.deciding_costs(nr as u64);
         let cost = Picos(next.min(last.0));
         if self.savings_pay(Picos(next)) {

@@ -119,7 +119,7 @@ impl Engine {
         for span in &open.spans {
             let end = span.end.div_ceil(CHUNK).saturating_mul(CHUNK);
             let chunks = Span { start: span.start / CHUNK * CHUNK, end };
-            p.map.change(chunks, |c| c.place = None);
+            p.map.visit(chunks, |_, c, _| c.lose());
             // What is planned for them was planned for pages that are elsewhere by now.
             self.plan.leave_out(open.who, chunks);
         }
@@ -128,7 +128,7 @@ impl Engine {
             return;
         }
         p.along = Along::Together;
-        p.map.join_chunks();
+        p.map.join_chunks(&self.settings.scales());
         self.plan.forget_moves(open.who);
         self.decide_soon();
     }

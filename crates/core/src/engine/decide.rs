@@ -14,16 +14,20 @@
 //!
 //! The heat of the last one taken is the threshold: it follows from what fits, and
 //! nobody sets it.
+//!
+//! Of a chunk whose pages are told apart, pages that were observed about as often and are on one node are a
+//! candidate or a resident by themselves.
 
 use super::Engine;
 use super::along::Along;
-use super::estimate::{Estimate, ONE};
+use super::estimate::{Estimate, ONE, RowHeat};
 use super::heat::{Cell, Rate};
 use super::home::Elsewhere;
 use super::lower::Shares;
 use super::nodes::{Nodes, saving};
+use super::page_set::PageSet;
 use super::pairs::CHUNK;
-use super::place::Place;
+use super::place::{OnNodes, Place};
 use super::plan::{Candidate, LookPiece, Near, Part, Piece, Plan, Round, times};
 use super::process::Tracked;
 use crate::policy::order::{Evidence, Reason};
@@ -43,6 +47,8 @@ const TELLING: u128 = 100;
 struct Resident {
     who: Who,
     span: Span,
+    /// Which pages of it, where they are told apart.
+    set: Option<Box<PageSet>>,
     pages: u64,
     /// How many pages of it move as one.
     unit: u64,
@@ -72,6 +78,23 @@ impl Eq for Resident {}
 impl PartialEq for Resident {
     fn eq(&self, other: &Self) -> bool {
         self.order() == other.order()
+    }
+}
+
+/// What is judged at once: a stretch, a part of one, or pages of one that are told apart.
+#[derive(Clone, Copy)]
+struct Judged<'a> {
+    span: Span,
+    set: Option<&'a PageSet>,
+    place: Option<&'a Place>,
+    heat: Rate,
+    /// Where would be looked to learn where it is.
+    look: Span,
+}
+
+impl Judged<'_> {
+    fn pages(&self) -> u64 {
+        self.set.map_or(self.span.pages().0, PageSet::len)
     }
 }
 
@@ -254,7 +277,7 @@ impl Engine {
         let mut spans = 0;
         self.stretches = 0;
         for p in self.processes.values_mut().filter(|p| p.watched.is_some()) {
-            spans += p.map.len() as u64;
+            spans += p.map.weight() as u64;
             match source.shows() {
                 // A source that has fallen silent says nothing by it; heat decays below.
                 Shows::Samples if !silent => {
@@ -270,12 +293,12 @@ impl Engine {
             p.learn_keeps(now, self.settings.horizon, self.per_page);
             p.folded = now;
             if p.along == Along::Together {
-                p.map.join_chunks();
+                p.map.join_chunks(&scales);
             }
             if p.map.tidy(limit, now, &scales) {
                 self.ledger.coarsened += 1;
             }
-            self.stretches += p.map.len() as u64;
+            self.stretches += p.map.weight() as u64;
         }
         self.ledger.stretches = self.stretches;
         let cost = self.deciding_costs(spans);
@@ -306,7 +329,7 @@ impl Engine {
         }
         let scales = self.settings.scales();
         let mut estimate = std::mem::take(&mut all.estimate);
-        let heats = estimate.heats(&p.map, p.apart(), self.now, &scales);
+        let told = estimate.heats(&p.map, p.apart(), self.now, &scales);
         for shares in all.shares.values_mut() {
             shares.refused = p.map.iter().any(|(_, cell)| cell.trouble.forbidden);
         }
@@ -315,13 +338,23 @@ impl Engine {
         // As it was observed: in the mean of a chunk it does not matter which of its pages it was.
         let seen = p.map.iter().map(|(s, c)| (s, scales.heat(c, self.now)));
         let chunks = unsure.then(|| Chunks::of(seen));
-        for ((span, cell), &heat) in p.map.iter().zip(heats) {
+        let mut rows = told.rows.iter().peekable();
+        for ((at, (span, cell)), &heat) in (0..).zip(p.map.iter()).zip(told.cells) {
             all.along = chunks.as_ref().map_or(0, |c| c.heat(span));
             if let Some(from) = away {
                 self.elsewhere(from, cell, heat, &mut sums);
             }
+            let is_apart = rows.peek().is_some_and(|row| row.cell == at);
+            while let Some(row) = rows.next_if(|row| row.cell == at) {
+                self.judge_row(who, p, (span, cell), row, all);
+            }
+            if is_apart {
+                continue;
+            }
+            let place = cell.place.as_ref();
             if !p.is_busy(span) {
-                self.judge_idle(who, p, span, cell, heat, all);
+                let it = Judged { span, set: None, place, heat, look: span };
+                self.judge_idle(who, p, it, cell, all);
                 continue;
             }
             // An order names a part of what may be a long stretch; the others are judged.
@@ -329,7 +362,10 @@ impl Engine {
             for part in p.idle_parts(span).into_iter().filter_map(|part| p.in_units(part, span)) {
                 let pages = part.pages().0;
                 named -= pages;
-                self.judge_idle(who, p, part, &cell.part(pages, whole), heat, all);
+                let place = place.map(|place| place.share(pages, whole));
+                let place = place.as_ref();
+                let it = Judged { span: part, set: None, place, heat, look: part };
+                self.judge_idle(who, p, it, cell, all);
             }
             self.ledger.judge(stay(Why::OnItsWay), named);
         }
@@ -337,33 +373,64 @@ impl Engine {
         sums
     }
 
-    /// Judges a cell that no open order names, and notes the verdict.
+    /// Judges pages of a chunk that are told apart.
+    fn judge_row(
+        &mut self,
+        who: Who,
+        p: &Tracked,
+        (span, cell): (Span, &Cell),
+        row: &RowHeat,
+        all: &mut Gathered,
+    ) {
+        let idle = p.idle_pages(span.start / CHUNK, &row.set);
+        let named = row.set.len() - idle.len();
+        self.ledger.judge(Verdict::Stay { why: Why::OnItsWay }, named);
+        let (Some(hull), Some(tally), Some(place)) =
+            (idle.hull(span.start / CHUNK), &cell.tally, &cell.place)
+        else {
+            return;
+        };
+        let mut here = Place { at: place.at, on: OnNodes::default() };
+        match row.on {
+            Some(node) => here.add(node, idle.len()),
+            None => {
+                let (rest, nr) = tally.rest(PageSet::of(span), place);
+                for (node, pages) in rest {
+                    here.add(node, (pages * idle.len()).div_ceil(nr.max(1)).min(idle.len()));
+                }
+            }
+        }
+        let it =
+            Judged { span: hull, set: Some(&idle), place: Some(&here), heat: row.heat, look: span };
+        self.judge_idle(who, p, it, cell, all);
+    }
+
+    /// Judges what no open order names, and notes the verdict.
     fn judge_idle(
         &mut self,
         who: Who,
         p: &Tracked,
-        span: Span,
+        it: Judged<'_>,
         cell: &Cell,
-        heat: Rate,
         all: &mut Gathered,
     ) {
-        if let Some(verdict) = self.judge(who, p, span, cell, heat, all) {
-            self.ledger.judge(verdict, span.pages().0);
+        if let Some(verdict) = self.judge(who, p, it, cell, all) {
+            self.ledger.judge(verdict, it.pages());
         }
     }
 
-    /// The verdict on a cell that no open order names; `None` where [`Self::plan_node`] has the last word.
+    /// The verdict on what no open order names; `None` where [`Self::plan_node`] has the last word.
     ///
     /// Source: specs/engine.md#decision, specs/engine.md#unknown.
     fn judge(
         &self,
         who: Who,
         p: &Tracked,
-        span: Span,
+        it: Judged<'_>,
         cell: &Cell,
-        heat: Rate,
         all: &mut Gathered,
     ) -> Option<Verdict> {
+        let Judged { span, heat, .. } = it;
         let stay = |why| Some(Verdict::Stay { why });
         let unknown = |lacks| Some(Verdict::Unknown { lacks });
         if cell.trouble.forbidden {
@@ -387,16 +454,16 @@ impl Engine {
             let valid = self.settings.look_again.0.saturating_mul(if settled { 4 } else { 1 });
             self.now.saturating_sub(place.at).0 > valid
         };
-        let place = match &cell.place {
+        let place = match it.place {
             Some(place) if !is_old(place) || !self.can_look() => place,
             place => {
                 // Would it be worth knowing?
                 let most = |(c, home)| all.views.most(&self.nodes, c, home);
                 let gain = cpu.zip(home).map_or(0, most);
-                let pages = span.pages().0;
-                let pays = place.as_ref().is_none_or(|p| p.present() > 0);
-                let saves = saving(heat, gain, pages, horizon);
-                let look = LookPiece { who, span, saves };
+                let pages = it.look.pages().0;
+                let pays = place.is_none_or(|p| p.present() > 0);
+                let saves = saving(heat, gain, it.pages(), horizon);
+                let look = LookPiece { who, span: it.look, saves };
                 let cost = u128::from(self.per_page + self.settings.look_page.0);
                 let asks = self.can_look() && !all.counted.contains(&who);
                 if pays && saves > cost * u128::from(pages) {
@@ -422,6 +489,7 @@ impl Engine {
         let (least, most) = cell.borne_out(heat);
         let most = most.max(all.along);
         let unit = p.along.unit();
+        let set = || it.set.map(|set| Box::new(*set));
         for &(on, pages) in place.on.iter() {
             let fast = cpu.zip(home);
             let View { gain, is_top: top, loss } = all.views.on(&self.nodes, cpu, on);
@@ -432,6 +500,7 @@ impl Engine {
                 let piece = Piece {
                     who,
                     span,
+                    set: set(),
                     from: on,
                     to: on,
                     pages,
@@ -455,8 +524,18 @@ impl Engine {
                 } else if lead.is_none() {
                     verdict = stay(Why::Unsettled);
                 } else {
-                    let piece =
-                        Piece { who, span, from: on, to, pages, unit, saves: 0, gains: 0, why };
+                    let piece = Piece {
+                        who,
+                        span,
+                        set: set(),
+                        from: on,
+                        to,
+                        pages,
+                        unit,
+                        saves: 0,
+                        gains: 0,
+                        why,
+                    };
                     if top {
                         all.near.pages += pages;
                         all.near.saves = all.near.saves.saturating_add(times(each, pages));
@@ -486,6 +565,7 @@ impl Engine {
                 all.residents.entry(on).or_default().push(Resident {
                     who,
                     span,
+                    set: set(),
                     pages,
                     unit,
                     heat,
@@ -563,12 +643,13 @@ impl Engine {
             if direct > 0 {
                 let (head, tail) = c.piece.part().split(direct, unit, Round::Down);
                 rest = tail;
-                if let Some(Part { span, pages }) = head {
+                if let Some(head) = head {
+                    let pages = head.pages;
                     left -= pages;
                     budget -= pages;
                     taken += pages;
                     let (saves, gains) = (times(c.each, pages), times(c.gains, pages));
-                    queue.push_back(Piece { pages, saves, gains, span, ..c.piece.clone() });
+                    queue.push_back(Piece { saves, gains, ..c.piece.clone().with(head) });
                 }
             }
             let Some(rest) = rest else {
@@ -594,7 +675,8 @@ impl Engine {
             let n_pairs = taken_now.iter().map(|(_, n)| *n).sum::<u64>().min(most);
             want.residents |= residents.queue.is_empty() && n_pairs < most;
             want.room |= n_pairs < most;
-            if let Some(Part { span, pages }) = rest.head(n_pairs, unit) {
+            if let Some(head) = rest.head(n_pairs, unit) {
+                let pages = head.pages;
                 for (r, n) in taken_now {
                     loss = loss.saturating_add(times(r.each, n));
                     out.push(r.piece(node, below, n));
@@ -603,7 +685,7 @@ impl Engine {
                 budget -= pages;
                 taken += pages;
                 let gains = times(c.gains, pages);
-                pairs.push(Piece { pages, span, gains, ..c.piece.clone() });
+                pairs.push(Piece { gains, ..c.piece.clone().with(head) });
             } else {
                 residents.put_back(taken_now);
             }
@@ -725,14 +807,16 @@ impl Taker {
         let mut rest = n.min(self.below);
         while rest > 0 {
             let Some(mut r) = self.queue.peek_mut().filter(|r| fits(r)) else { break };
-            let all = Part { span: r.span, pages: r.pages };
+            let all = Part { span: r.span, set: r.set.clone(), pages: r.pages };
             let (head, tail) = all.split(rest, r.unit, Round::Up);
-            let Some(Part { span, pages }) = head.filter(|h| h.pages <= self.below) else { break };
-            out.push((Resident { span, pages, ..*r }, pages));
+            let Some(Part { span, set, pages }) = head.filter(|h| h.pages <= self.below) else {
+                break;
+            };
+            out.push((Resident { span, set, pages, ..*r }, pages));
             rest = rest.saturating_sub(pages);
             self.below -= pages;
             match tail {
-                Some(Part { span, pages }) => (r.span, r.pages) = (span, pages),
+                Some(Part { span, set, pages }) => (r.span, r.set, r.pages) = (span, set, pages),
                 None => drop(PeekMut::pop(r)),
             }
         }
@@ -756,6 +840,7 @@ impl Resident {
         Piece {
             who: self.who,
             span: self.span,
+            set: self.set,
             from,
             to: below.map_or(from, |(n, _)| n),
             pages,

@@ -41,8 +41,9 @@
 mod apart;
 
 use super::heat::{HeatMap, Rate, Scales, mean};
+use super::page_set::PageSet;
 use super::pairs::Pairs;
-use crate::units::Picos;
+use crate::units::{NodeId, Picos};
 
 /// A share of 1, and one observation's weight where there is only that one.
 pub(super) const ONE: u64 = 1 << 32;
@@ -239,11 +240,34 @@ pub(super) struct Estimate {
     long: Vec<u128>,
     short: Vec<u128>,
     heats: Vec<Rate>,
+    rows: Vec<RowHeat>,
     apart: apart::Buffers,
 }
 
+/// The heat of pages of a chunk that are told apart and judged together.
+#[derive(Clone, Debug)]
+pub(super) struct RowHeat {
+    /// Which of the map's stretches they are of.
+    pub(super) cell: u32,
+    pub(super) set: PageSet,
+    /// Where they are, if that is known of each.
+    pub(super) on: Option<NodeId>,
+    /// How many of them are in memory, as far as is known.
+    pub(super) pages: u64,
+    pub(super) heat: Rate,
+}
+
+/// Of all stretches of a map.
+#[derive(Clone, Copy)]
+pub(super) struct Heats<'a> {
+    /// In the map's order; of one whose pages are told apart the mean.
+    pub(super) cells: &'a [Rate],
+    /// By rising stretch.
+    pub(super) rows: &'a [RowHeat],
+}
+
 impl Estimate {
-    /// The heat of each cell of a map now, in the map's order.
+    /// The heat of each cell of a map now, and of pages that are told apart.
     ///
     /// * `apart` – where pages are told apart: what of them was hit, and how unlike they are.
     ///
@@ -254,12 +278,13 @@ impl Estimate {
         apart: Option<(&Pairs, u64)>,
         now: Picos,
         scales: &Scales,
-    ) -> &[Rate] {
+    ) -> Heats<'_> {
+        self.rows.clear();
         match apart {
             Some((pairs, shape)) => self.pages_apart(map, pairs, shape, now, scales),
             None => self.neighbours(map, now, scales),
         }
-        &self.heats
+        Heats { cells: &self.heats, rows: &self.rows }
     }
 
     /// Each stretch by its neighbours.
@@ -456,7 +481,7 @@ mod tests {
     const PERIOD: u64 = 10_007;
 
     fn heats(map: &HeatMap, now: Picos, scales: &Scales) -> Vec<Rate> {
-        Estimate::default().heats(map, None, now, scales).to_vec()
+        Estimate::default().heats(map, None, now, scales).cells.to_vec()
     }
 
     fn at(s: u64) -> Picos {

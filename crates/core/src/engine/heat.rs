@@ -9,12 +9,14 @@
 //! | PMU        | samples · period / time / pages              | 3 · 1000 in 1 s on 1 page: 3000/s  |
 //!
 //! A map holds stretches that don't overlap. A region cuts them at its ends; a fault
-//! cuts out a block of the map's grain, a sample its chunk, and its page only where pages
-//! of chunks differ; neighbours that look alike grow together again. So the map follows
+//! cuts out a block of the map's grain, a sample its chunk, which has a [`Tally`] of its pages
+//! where they differ; neighbours that look alike grow together again. So the map follows
 //! regions that split and merge, and stays within its limit.
 
+use super::page_set::PageSet;
 use super::pairs::CHUNK;
 use super::place::Place;
+use super::tally::{self, Tally};
 use crate::policy::span::Span;
 use crate::units::{NodeId, Picos};
 use std::collections::BTreeMap;
@@ -162,29 +164,54 @@ pub(super) struct Earns {
 }
 
 impl Earns {
+    /// What so many thousandths of an access earn, in picoseconds.
+    ///
+    /// Source: specs/engine.md#budgets.
+    pub(super) fn came(&mut self, milli: u128, now: Picos) -> i128 {
+        if now > self.until {
+            return 0;
+        }
+        let came = i128::try_from(milli / 1000).unwrap_or(i128::MAX);
+        let came = came.saturating_mul(i128::from(self.each));
+        let more = Kept { expected: 0, came: u128::try_from(came).unwrap_or(0) };
+        self.kept.add(more);
+        came
+    }
+
+    /// So many pages and so many others, as one.
+    pub(super) fn join(&mut self, pages: u64, other: &Self, others: u64) {
+        self.each = Self::mean([(self.each, pages), (other.each, others)]);
+        self.until = self.until.max(other.until);
+        self.kept.add(other.kept);
+        self.class = self.class.max(other.class);
+    }
+    fn mean(all: [(i64, u64); 2]) -> i64 {
+        let sum: i128 = all.iter().map(|(each, n)| i128::from(*each) * i128::from(*n)).sum();
+        let pages: i128 = all.iter().map(|(_, n)| i128::from(*n)).sum();
+        i64::try_from(sum / pages.max(1)).unwrap_or(0)
+    }
+
     /// The same of `part` of `whole` pages.
     fn part(all: Option<&Self>, part: u64, whole: u64) -> Option<Box<Self>> {
         all.map(|e| Box::new(Self { kept: e.kept.part(part, whole), ..*e }))
     }
 
     /// Of so many pages of either.
-    fn together(x: Option<Box<Self>>, na: u64, y: Option<Box<Self>>, nb: u64) -> Option<Box<Self>> {
-        let sum = |e: &Option<Box<Self>>, n: u64| {
-            i128::from(e.as_ref().map_or(0, |e| e.each)) * i128::from(n)
-        };
-        let each = (sum(&x, na) + sum(&y, nb)) / i128::from(na + nb).max(1);
-        let each = i64::try_from(each).unwrap_or(0);
-        let (mut e, other) = match (x, y) {
-            (Some(e), other) => (e, other),
-            (None, Some(e)) => (e, None),
+    pub(super) fn together(
+        x: Option<Box<Self>>,
+        nx: u64,
+        y: Option<Box<Self>>,
+        ny: u64,
+    ) -> Option<Box<Self>> {
+        let ((mut e, n), (other, others)) = match (x, y) {
+            (Some(x), y) => ((x, nx), (y, ny)),
+            (None, Some(y)) => ((y, ny), (None, nx)),
             (None, None) => return None,
         };
-        if let Some(o) = other {
-            e.until = e.until.max(o.until);
-            e.kept.add(o.kept);
-            e.class = e.class.max(o.class);
+        match other {
+            Some(other) => e.join(n, &other, others),
+            None => e.each = Self::mean([(e.each, n), (0, others)]),
         }
-        e.each = each;
         Some(e)
     }
 }
@@ -217,7 +244,7 @@ impl Kept {
         self.expected = self.expected.saturating_add(more.expected);
         self.came = self.came.saturating_add(more.came);
     }
-    fn part(self, part: u64, whole: u64) -> Self {
+    pub(super) fn part(self, part: u64, whole: u64) -> Self {
         let of = |v: u128| v.min(1 << 60) * u128::from(part) / u128::from(whole.max(1));
         Self { expected: of(self.expected), came: of(self.came) }
     }
@@ -276,7 +303,9 @@ pub(super) struct Cell {
     pub(super) from: Option<(NodeId, u32)>,
     /// Where it is.
     pub(super) place: Option<Place>,
-    /// What it earns since it was moved; few were.
+    /// What is known of each of its pages, where they are told apart: it lies in one chunk then.
+    pub(super) tally: Option<Box<Tally>>,
+    /// What it earns since it was moved; few were. Where pages are told apart, the tally has it.
     pub(super) earns: Option<Box<Earns>>,
     /// What went wrong with it.
     pub(super) trouble: Trouble,
@@ -329,6 +358,12 @@ impl Cell {
         [nr(self.one[0], self.short), nr(self.one[1], self.long)]
     }
 
+    /// The same; none where nothing was observed.
+    fn seen_so_far(&self, pages: u64) -> [u128; 2] {
+        let nr = self.observations(pages);
+        [(nr[0], self.short), (nr[1], self.long)].map(|(nr, avg)| if avg == 0 { 0 } else { nr })
+    }
+
     /// By what part of the observations of its `pages` the node that leads is ahead, as
     /// 2^-32; `None` where it is by less than two standard deviations of chance.
     pub(super) fn lead(&self, pages: u64) -> Option<u64> {
@@ -337,16 +372,58 @@ impl Cell {
         (ahead * ahead * weight >= 4 << 32).then(|| narrow((ahead * weight).min(1 << 32)))
     }
 
-    /// What so many thousandths of an access earn, in picoseconds.
-    ///
-    /// Source: specs/engine.md#budgets.
-    pub(super) fn earned(&mut self, milli: u128, now: Picos) -> i128 {
-        let Some(earns) = self.earns.as_mut().filter(|e| now <= e.until) else { return 0 };
-        let came = i128::try_from(milli / 1000).unwrap_or(i128::MAX);
-        let came = came.saturating_mul(i128::from(earns.each));
-        let more = Kept { expected: 0, came: u128::try_from(came).unwrap_or(0) };
-        earns.kept.add(more);
-        came
+    /// What so many thousandths of an access to any of its `pages` earn, in picoseconds.
+    pub(super) fn earned(&mut self, pages: u64, milli: u128, now: Picos) -> i128 {
+        match (&mut self.tally, &mut self.earns) {
+            (Some(tally), _) => tally.earned(milli, pages, now),
+            (None, Some(earns)) => earns.came(milli, now),
+            (None, None) => 0,
+        }
+    }
+
+    /// One of its `pages` was observed; they are told apart from now on. Returns what that access earned.
+    pub(super) fn see_page(
+        &mut self,
+        pages: u64,
+        vpn: u64,
+        milli: u128,
+        now: Picos,
+        t: &Scales,
+    ) -> i128 {
+        let pages = Span { start: self.end - pages, end: self.end };
+        if self.tally.is_none() {
+            // This one is in the window already.
+            let window = u128::from(self.nr.saturating_sub(1)) << 32;
+            let before = self.seen_so_far(pages.pages().0).map(|nr| nr + window);
+            let (place, earns) = (self.place.as_ref(), self.earns.take());
+            let tally = Tally::new(pages, place, earns.as_deref(), before, now);
+            self.tally = Some(Box::new(tally));
+        }
+        self.tally.as_mut().map_or(0, |tally| tally.see(vpn, milli, now, t))
+    }
+
+    /// Its pages are told apart no more.
+    fn take_together(&mut self, start: u64) {
+        if let Some(tally) = self.tally.take() {
+            self.earns = tally.all_earn(self.end - start);
+            self.pooled = true;
+        }
+    }
+
+    /// It is where that says.
+    pub(super) fn locate(&mut self, start: u64, place: Place) {
+        if let Some(tally) = &mut self.tally {
+            tally.heed(&place, PageSet::of(Span { start, end: self.end }));
+        }
+        self.place = Some(place);
+    }
+
+    /// Nobody knows where it is.
+    pub(super) fn lose(&mut self) {
+        if let Some(tally) = &mut self.tally {
+            tally.put(PageSet::ALL, None);
+        }
+        self.place = None;
     }
 
     /// Its heat as far as the last word bears it out: what is to go up saves no more than that,
@@ -391,6 +468,11 @@ pub(super) struct Scales {
 }
 
 impl Scales {
+    /// The short half-life, or the long one.
+    pub(super) fn half(&self, which: usize) -> Picos {
+        [self.short, self.long][which]
+    }
+
     /// Heat of a cell now: the mean of both averages, falling where nothing was told.
     ///
     /// Source: specs/engine.md#averages.
@@ -452,11 +534,18 @@ pub(super) struct HeatMap {
     cells: BTreeMap<u64, Cell>,
     /// The largest blocks in which observations cut stretches out, in pages; 0 where none did.
     grain: u64,
+    /// Chunks whose pages are told apart.
+    tallies: usize,
 }
 
 impl HeatMap {
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.cells.len()
+    }
+    /// In as many stretches as take the same memory and time, those whose pages are told apart being several.
+    pub(super) fn weight(&self) -> usize {
+        self.cells.len() + self.tallies * (tally::STRETCHES - 1)
     }
     /// Blocks of so many pages were compared with each other, as a power of two; `None` where none were.
     pub(super) fn unit(&self) -> Option<u32> {
@@ -475,6 +564,7 @@ impl HeatMap {
         let whole = cell.end - start;
         let left = at - start;
         let mut right = cell.part(whole - left, whole);
+        let right_end = right.end;
         cell.place = cell.place.as_ref().map(|p| p.share(left, whole));
         cell.earns = Earns::part(cell.earns.as_deref(), left, whole);
         let part = narrow(u128::from(cell.sum) * u128::from(left) / u128::from(whole));
@@ -489,6 +579,11 @@ impl HeatMap {
         right.squares = cell.squares - part;
         cell.squares = part;
         cell.end = at;
+        if let (Some(left), Some(right)) = (&mut cell.tally, &mut right.tally) {
+            left.keep(PageSet::of(Span { start, end: at }), whole);
+            right.keep(PageSet::of(Span { start: at, end: right_end }), whole);
+            self.tallies += 1;
+        }
         self.cells.insert(at, right);
     }
 
@@ -540,9 +635,10 @@ impl HeatMap {
         let (mut start, mut came) = (span.start, 0i128);
         let mut falls = Falls::default();
         self.paint(span, now, |c| {
-            let pages = u128::from(c.end - start);
-            let milli = u128::from(told.rate) * pages * u128::from(told.over.0) / SECOND;
-            came = came.saturating_add(c.earned(milli, now));
+            let pages = c.end - start;
+            let milli =
+                u128::from(told.rate) * u128::from(pages) * u128::from(told.over.0) / SECOND;
+            came = came.saturating_add(c.earned(pages, milli, now));
             start = c.end;
             (c.whole, c.heard, c.last) = (true, now, Some(told.rate));
             t.update(c, told, now, Picos::ZERO, &mut falls);
@@ -579,6 +675,42 @@ impl HeatMap {
         }
         let cell = self.cells.get_mut(&from)?;
         Some((cell.end - from, cell))
+    }
+
+    /// What is there of a span. Of a chunk whose pages are told apart, and that is named in part, it is told
+    /// which pages; others are cut at the ends.
+    pub(super) fn visit(&mut self, span: Span, mut f: impl FnMut(u64, &mut Cell, Option<PageSet>)) {
+        for at in [span.start, span.end] {
+            let inside = self.cells.range(..at).next_back().filter(|(_, c)| c.end > at);
+            if inside.is_some_and(|(_, c)| c.tally.is_none()) {
+                self.cut(at);
+            }
+        }
+        let before = self.cells.range(..=span.start).next_back();
+        let first = before.map_or(span.start, |(&start, _)| start);
+        for (&start, c) in self.cells.range_mut(first..span.end) {
+            let named = Span { start: start.max(span.start), end: c.end.min(span.end) };
+            if named.start < named.end {
+                let pages = c.tally.is_some().then(|| PageSet::of(named));
+                f(start, c, pages);
+            }
+        }
+    }
+
+    /// A chunk's pages are told apart from now on.
+    pub(super) fn begin_tally(&mut self) {
+        self.tallies += 1;
+    }
+
+    /// Pages are told apart no more.
+    fn take_together(&mut self, mut which: impl FnMut(u64, &Cell) -> bool) {
+        self.tallies = 0;
+        for (&start, c) in &mut self.cells {
+            if c.tally.is_some() && which(start, c) {
+                c.take_together(start);
+            }
+            self.tallies += usize::from(c.tally.is_some());
+        }
     }
 
     /// Closes a window of samples, which began at `since`: silence counts as no access, and
@@ -645,17 +777,26 @@ impl HeatMap {
     /// Source: specs/engine.md#kept.
     pub(super) fn kept(&mut self, now: Picos, horizon: Picos) -> [[Kept; Class::ALL]; 2] {
         let [mut ended, mut stays] = [[Kept::default(); Class::ALL]; 2];
-        for c in self.cells.values_mut() {
-            let Some(e) = c.earns.as_deref() else { continue };
+        let mut note = |e: &Earns| {
             if now > e.until {
                 if e.each > 0 {
                     ended[e.class.index()].add(e.kept);
                 }
-                c.earns = None;
-            } else if e.each > 0 {
+                return false;
+            }
+            if e.each > 0 {
                 let left = e.until.saturating_sub(now).0.min(horizon.0);
                 let part = Kept { came: 0, ..e.kept }.part(horizon.0 - left, horizon.0);
                 stays[e.class.index()].add(Kept { came: e.kept.came, ..part });
+            }
+            true
+        };
+        for c in self.cells.values_mut() {
+            if let Some(tally) = &mut c.tally {
+                tally.kept(&mut note);
+            }
+            if c.earns.as_deref().is_some_and(|e| !note(e)) {
+                c.earns = None;
             }
         }
         [ended, stays]
@@ -669,21 +810,27 @@ impl HeatMap {
         let old = t.long.0.saturating_mul(10);
         // What was observed before that counts a quarter: where it was is not kept apart.
         let quiet = Picos(now.0.saturating_sub(t.long.0.saturating_mul(2)));
-        self.merge(3, false, quiet, |c| {
+        if self.tallies > 0 {
+            self.take_together(|_, c| c.heard < quiet && Tally::is_simple(c.place.as_ref()));
+        }
+        self.merge(3, false, quiet, t, |c| {
             let silent = now.saturating_sub(c.at);
             c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
         });
+        if self.weight() > limit && self.tallies > 0 {
+            self.keep_hottest_apart(limit, now, t);
+        }
         // An eighth, a quarter, a half of the hotter one; then anything, in pairs.
         for tolerance in [2, 1] {
-            if self.cells.len() <= limit {
+            if self.weight() <= limit {
                 return false;
             }
-            self.merge(tolerance, false, quiet, |_| true);
+            self.merge(tolerance, false, quiet, t, |_| true);
         }
-        let coarse = self.cells.len() > limit;
-        while self.cells.len() > limit.max(1) {
+        let coarse = self.weight() > limit;
+        while self.weight() > limit.max(1) {
             let before = self.cells.len();
-            self.merge(0, true, quiet, |_| true);
+            self.merge(0, true, quiet, t, |_| true);
             if self.cells.len() == before {
                 self.drop_coldest(limit, now, t);
                 break;
@@ -692,8 +839,21 @@ impl HeatMap {
         coarse
     }
 
+    /// Of chunks whose pages are told apart, no more stay so than the limit allows: the hottest.
+    fn keep_hottest_apart(&mut self, limit: usize, now: Picos, t: &Scales) {
+        let apart = self.cells.iter().filter(|(_, c)| c.tally.is_some());
+        let mut by_heat: Vec<(Rate, u64)> = apart.map(|(s, c)| (t.heat(c, now), *s)).collect();
+        by_heat.sort_unstable_by(|a, b| b.cmp(a));
+        let most = limit.saturating_sub(self.cells.len()) / (tally::STRETCHES - 1);
+        let Some(&last) = most.checked_sub(1).and_then(|i| by_heat.get(i)) else {
+            return self.take_together(|_, _| true);
+        };
+        self.take_together(|start, c| (t.heat(c, now), start) < last);
+    }
+
     /// Takes together what is in one chunk: no stretch has a border inside of one but where memory ends.
-    pub(super) fn join_chunks(&mut self) {
+    pub(super) fn join_chunks(&mut self, t: &Scales) {
+        self.take_together(|_, _| true);
         let borders = self.cells.iter().flat_map(|(&start, c)| {
             [start.div_ceil(CHUNK).saturating_mul(CHUNK), c.end / CHUNK * CHUNK]
                 .into_iter()
@@ -709,7 +869,7 @@ impl HeatMap {
                 Some((s, before))
                     if before.end == start && *s / CHUNK == (cell.end - 1) / CHUNK =>
                 {
-                    absorb(*s, before, start, std::mem::take(cell));
+                    absorb(*s, before, start, std::mem::take(cell), t);
                 }
                 _ => last = Some((start, cell)),
             }
@@ -735,10 +895,11 @@ impl HeatMap {
         shift: u32,
         pairs: bool,
         quiet: Picos,
+        t: &Scales,
         mut keep: impl FnMut(&mut Cell) -> bool,
     ) {
         let mut last: Option<(u64, &mut Cell)> = None;
-        let (mut free, mut gone) = (true, 0);
+        let (mut free, mut gone, mut fewer) = (true, 0, 0);
         for (&start, cell) in &mut self.cells {
             // A cell that was taken out ends at 0, where none can end.
             if !keep(cell) {
@@ -750,11 +911,16 @@ impl HeatMap {
                 Some((s, before))
                     if before.end == start
                         && free
-                        && (pairs || alike(before, cell, shift, quiet)) =>
+                        && match before.tally.is_some() || cell.tally.is_some() {
+                            true => belong(*s, before, cell),
+                            false => pairs || alike(before, cell, shift, quiet),
+                        } =>
                 {
                     let unlike =
                         !near(before.short, cell.short, 3) || !near(before.long, cell.long, 3);
-                    absorb(*s, before, start, std::mem::take(cell));
+                    let tallies = usize::from(before.tally.is_some() && cell.tally.is_some());
+                    absorb(*s, before, start, std::mem::take(cell), t);
+                    fewer += tallies;
                     before.unlike |= unlike;
                     free = !pairs;
                     gone += 1;
@@ -765,6 +931,7 @@ impl HeatMap {
                 }
             }
         }
+        self.tallies -= fewer.min(self.tallies);
         // One by one where few go; else the map is built anew, without comparing again.
         if gone > self.cells.len() / 4 {
             let all = std::mem::take(&mut self.cells);
@@ -795,9 +962,39 @@ fn alike(a: &Cell, b: &Cell, shift: u32, quiet: Picos) -> bool {
         && a.earns.as_ref().map(|e| e.each) == b.earns.as_ref().map(|e| e.each)
 }
 
+/// Of pages that are told apart, what was cut out of their chunk for a while belongs together.
+fn belong(start: u64, a: &Cell, b: &Cell) -> bool {
+    start / CHUNK == b.end.saturating_sub(1) / CHUNK
+        && a.place.is_some() == b.place.is_some()
+        && a.trouble == b.trouble
+}
+
+/// What is known of a stretch's pages: of one whose pages are alike, each as the others.
+fn tally_of(start: u64, cell: &Cell) -> Tally {
+    if let Some(tally) = &cell.tally {
+        return (**tally).clone();
+    }
+    let span = Span { start, end: cell.end };
+    let pages = span.pages().0;
+    let nr = cell.seen_so_far(pages);
+    let (place, earns) = (cell.place.as_ref(), cell.earns.as_deref());
+    if cell.pooled {
+        return Tally::new(span, place, earns, nr, cell.at);
+    }
+    let mut tally = Tally::new(span, place, earns, [0; 2], cell.at);
+    tally.count(PageSet::of(span), nr.map(|n| n / u128::from(pages)));
+    tally
+}
+
 /// `b` begins where `a` ends and becomes part of it.
-fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
+fn absorb(a_start: u64, a: &mut Cell, b_start: u64, mut b: Cell, t: &Scales) {
     let (na, nb) = (a.end - a_start, b.end - b_start);
+    if a.tally.is_some() || b.tally.is_some() {
+        let mut all = tally_of(a_start, a);
+        all.join(tally_of(b_start, &b), t);
+        a.tally = Some(Box::new(all));
+        (a.earns, b.earns) = (None, None);
+    }
     let share = |avg: Rate, pages: u64| narrow(u128::from(avg) * u128::from(pages));
     a.one = [
         weighted((a.one[0], share(a.short, na)), (b.one[0], share(b.short, nb))),
@@ -963,7 +1160,7 @@ mod tests {
             c.place = Some(Place { at: at(1), on: OnNodes::one(NodeId(0), 100) });
         });
         map.change(Span { start: 0, end: 30 }, |c| {
-            c.place.as_mut().unwrap().shift(NodeId(0), NodeId(2));
+            c.place.as_mut().unwrap().shift(NodeId(0), NodeId(2), 100);
         });
         assert_eq!(show(&map, at(1)), "0-30 0 30 on 2 | 30-100 0 70 on 0");
         map.tidy(2, at(1), &SCALES);
@@ -994,7 +1191,7 @@ mod tests {
         let earns = Earns { until, each: 5, kept, class: Class(2) };
         map.paint(all, at(0), |c| c.earns = Some(Box::new(earns)));
         let hit = map.at_page(30, 1, at(1)).unwrap();
-        assert_eq!(hit.earned(3000, at(1)), 15, "three accesses of 5");
+        assert_eq!(hit.earned(1, 3000, at(1)), 15, "three accesses of 5");
         let of = |sums: [[Kept; Class::ALL]; 2]| sums.map(|s| (s[2].expected, s[2].came));
         assert_eq!(of(map.kept(at(2), horizon)), [(0, 0), (200, 15)]);
         map.tidy(1, at(2), &SCALES);

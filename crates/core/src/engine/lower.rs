@@ -13,7 +13,7 @@ use super::Engine;
 use super::heat::Rate;
 use super::level::{Aim, ONE, is_more};
 use super::nodes::{UnderLoad, saving};
-use super::plan::{Candidate, Part, Piece, times};
+use super::plan::{Candidate, Piece, times};
 use crate::policy::order::Reason;
 use crate::policy::span::Who;
 use crate::policy::{Verdict, Why};
@@ -113,12 +113,12 @@ impl Engine {
             let fits = left / u128::from(c.heat.max(1));
             let fits = u64::try_from(fits).unwrap_or(u64::MAX).min(c.piece.pages);
             let head = c.piece.head(fits);
-            let fits = head.map_or(0, |h| h.pages);
+            let fits = head.as_ref().map_or(0, |h| h.pages);
             let stays = c.piece.pages - fits;
             self.ledger.judge(Verdict::Stay { why: Why::NotWorthIt }, stays);
             left -= left.min(u128::from(c.heat) * u128::from(fits));
-            if let Some(Part { span, pages }) = head {
-                (c.piece.span, c.piece.pages) = (span, pages);
+            if let Some(head) = head {
+                c.piece = c.piece.with(head);
                 kept.push(c);
             }
         }
@@ -149,12 +149,13 @@ impl Engine {
             let fits = u64::try_from(*its / u128::from(heat)).unwrap_or(u64::MAX);
             let fits = if each > u128::from(self.per_page) { fits.min(piece.pages) } else { 0 };
             let head = piece.head(fits);
-            let stays = piece.pages - head.map_or(0, |h| h.pages);
+            let stays = piece.pages - head.as_ref().map_or(0, |h| h.pages);
             self.ledger.judge(Verdict::Stay { why: Why::Home }, stays);
-            let Some(Part { span, pages }) = head else { continue };
+            let Some(head) = head else { continue };
+            let pages = head.pages;
             *its -= u128::from(heat) * u128::from(pages);
             self.ledger.judge(Verdict::Move { to: piece.to, why: piece.why }, pages);
-            queue.push_back(Piece { pages, saves: times(each, pages), gains: 0, span, ..piece });
+            queue.push_back(Piece { saves: times(each, pages), gains: 0, ..piece.with(head) });
         }
     }
 

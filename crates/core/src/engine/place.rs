@@ -86,10 +86,12 @@ impl Place {
             }
         }
     }
-    /// All that is on `from` is on `to` now.
-    pub(super) fn shift(&mut self, from: NodeId, to: NodeId) {
-        let pages = self.pages_on(from);
-        self.on = OnNodes::of(self.on.iter().copied().filter(|(n, _)| *n != from).collect());
+    /// So many pages, or all that is there, went from `from` to `to`.
+    pub(super) fn shift(&mut self, from: NodeId, to: NodeId, pages: u64) {
+        let all = self.pages_on(from);
+        let pages = pages.min(all);
+        let left = |&(n, all): &(NodeId, u64)| (n, if n == from { all - pages } else { all });
+        self.on = OnNodes::of(self.on.iter().map(left).filter(|(_, p)| *p > 0).collect());
         self.add(to, pages);
     }
     /// The part of `part` of `whole` pages; rounds up where anything is there.
@@ -126,9 +128,9 @@ mod tests {
         assert_eq!(place.on[..], [(NodeId(0), 30), (NodeId(2), 15)], "by rising nodes");
         assert_eq!(place.share(1, 10).on[..], [(NodeId(0), 1), (NodeId(2), 1)], "at most all");
         assert_eq!(place.share(10, 45).on[..], [(NodeId(0), 7), (NodeId(2), 4)], "rounded up");
-        place.shift(NodeId(0), NodeId(2));
+        place.shift(NodeId(0), NodeId(2), 30);
         assert_eq!(place.on, OnNodes::One((NodeId(2), 45)));
-        place.shift(NodeId(1), NodeId(0));
+        place.shift(NodeId(1), NodeId(0), 9);
         assert_eq!(place.on, OnNodes::One((NodeId(2), 45)), "nothing was there to be moved");
     }
 }

@@ -11,6 +11,8 @@
 //! The next decision throws it away and fills it anew.
 
 use super::heat::Rate;
+use super::page_set::PageSet;
+use super::pairs::CHUNK;
 use crate::policy::order::Reason;
 use crate::policy::span::{Span, Who};
 use crate::units::NodeId;
@@ -22,6 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Piece {
     pub(super) who: Who,
     pub(super) span: Span,
+    /// Which pages of it, where they are told apart: it lies in one chunk then.
+    pub(super) set: Option<Box<PageSet>>,
     pub(super) from: NodeId,
     pub(super) to: NodeId,
     /// Its pages on `from`, as far as is known.
@@ -38,7 +42,32 @@ pub(super) struct Piece {
 
 impl Piece {
     pub(super) fn part(&self) -> Part {
-        Part { span: self.span, pages: self.pages }
+        Part { span: self.span, set: self.set.clone(), pages: self.pages }
+    }
+
+    /// The same of a part of it.
+    pub(super) fn with(self, part: Part) -> Self {
+        Self { span: part.span, set: part.set, pages: part.pages, ..self }
+    }
+
+    /// How many pages it names, wherever they are.
+    pub(super) fn named(&self) -> u64 {
+        self.set.as_ref().map_or(self.span.pages().0, |set| set.len())
+    }
+
+    /// Takes pages off that are told apart. Says whether anything is left.
+    pub(super) fn leave_out_pages(&mut self, gone: &PageSet) -> bool {
+        let Some(set) = &self.set else { return true };
+        let (left, all) = (set.without(gone), set.len());
+        let share = |v: u128| v * u128::from(left.len()) / u128::from(all.max(1));
+        // Rounded up: what is left must not cost more for each page than the whole.
+        let pages = u128::from(self.pages) * u128::from(all - left.len());
+        let pages = u64::try_from(pages.div_ceil(u128::from(all.max(1)))).unwrap_or(u64::MAX);
+        (self.saves, self.gains) = (share(self.saves), share(self.gains));
+        self.pages = self.pages.saturating_sub(pages);
+        let hull = left.hull(self.span.start / CHUNK);
+        (self.set, self.span) = (Some(Box::new(left)), hull.unwrap_or(self.span));
+        hull.is_some()
     }
 
     /// What of its first `k` pages can go by itself.
@@ -48,6 +77,12 @@ impl Piece {
 
     /// Takes a span off, and what is behind it where it lies inside. Says whether anything is left.
     fn leave_out(&mut self, gone: Span) -> bool {
+        if self.set.is_some() {
+            let first = self.span.start / CHUNK * CHUNK;
+            let start = gone.start.max(first);
+            let end = gone.end.min(first.saturating_add(CHUNK));
+            return start >= end || self.leave_out_pages(&PageSet::of(Span { start, end }));
+        }
         let Span { start, end } = self.span;
         let left = match gone.start <= start {
             true => Span { start: start.max(gone.end), end },
@@ -177,9 +212,11 @@ pub(super) enum Round {
 }
 
 /// A span, and how many pages of it are in question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) span: Span,
+    /// Which, where that is known: all in one chunk, each moving by itself.
+    pub(super) set: Option<Box<PageSet>>,
     pub(super) pages: u64,
 }
 
@@ -198,6 +235,15 @@ impl Part {
         if k >= self.pages {
             return (Some(self), None);
         }
+        if let Some(set) = self.set {
+            let named = (u128::from(set.len()) * u128::from(k)).div_ceil(u128::from(self.pages));
+            let head = set.first(u64::try_from(named).unwrap_or(u64::MAX));
+            let part = |set: PageSet, pages: u64| {
+                let span = set.hull(start / CHUNK)?;
+                Some(Self { span, set: Some(Box::new(set)), pages })
+            };
+            return (part(head, k), part(set.without(&head), self.pages - k));
+        }
         let whole = u128::from(end - start);
         let part = (whole * u128::from(k)).div_ceil(u128::from(self.pages));
         let at = start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
@@ -215,8 +261,9 @@ impl Part {
             Round::Down => u64::try_from(pages).unwrap_or(u64::MAX).min(k),
             Round::Up => u64::try_from(pages).unwrap_or(u64::MAX),
         };
-        let head = Self { span: Span { start, end: at }, pages };
-        let tail = Self { span: Span { start: at, end }, pages: self.pages - pages };
+        let head = Self { span: Span { start, end: at }, set: None, pages };
+        let span = Span { start: at, end };
+        let tail = Self { span, set: None, pages: self.pages - pages };
         (Some(head), (at < end).then_some(tail))
     }
 }
@@ -229,7 +276,8 @@ mod tests {
     #[test]
     fn a_border_lies_where_pages_can_be_parted() {
         let split = |start, end, pages, k, unit, round| {
-            let (head, tail) = Part { span: Span { start, end }, pages }.split(k, unit, round);
+            let (head, tail) =
+                Part { span: Span { start, end }, set: None, pages }.split(k, unit, round);
             let tell = |p: Option<Part>| p.map(|p| (p.span.start, p.span.end, p.pages));
             (tell(head), tell(tail))
         };
@@ -267,6 +315,7 @@ mod tests {
         let piece = |start, end| Piece {
             who: Who { pid: 7, start: 100 },
             span: Span { start, end },
+            set: None,
             from: NodeId(0),
             to: NodeId(1),
             pages: end - start,

@@ -4,8 +4,10 @@ use super::along::Along;
 use super::estimate::ONE;
 use super::heat::{self, Cell, Class, Earns, HeatMap, Kept, Scales, Told};
 use super::open::Open;
+use super::page_set::PageSet;
 use super::pairs::{CHUNK, Hit, Pairs};
 use super::place::{OnNodes, Place};
+use super::tally;
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
 use crate::policy::Ledger;
@@ -200,6 +202,16 @@ impl Tracked {
         parts
     }
 
+    /// Of some pages of a chunk, those that no open order names.
+    pub(super) fn idle_pages(&self, chunk: u64, set: &PageSet) -> PageSet {
+        let all = Span { start: chunk * CHUNK, end: (chunk + 1).saturating_mul(CHUNK) };
+        if !self.is_busy(all) {
+            return *set;
+        }
+        let idle = self.idle_parts(all).into_iter().map(PageSet::of);
+        set.and(&idle.fold(PageSet::default(), |sum, part| sum.or(&part)))
+    }
+
     /// Of a part of a stretch, what holds no part of pages that move as one with others.
     pub(super) fn in_units(&self, part: Span, whole: Span) -> Option<Span> {
         let unit = self.along.unit();
@@ -216,8 +228,13 @@ impl Tracked {
     fn on(&mut self, spans: &[Span], node: NodeId) -> u64 {
         let mut pages = 0u64;
         for &span in spans {
-            self.map.change(span, |c| {
-                let on = c.place.as_ref().map_or(0, |p| p.pages_on(node));
+            self.map.visit(span, |start, c, set| {
+                let on = c.place.as_ref().map_or(0, |p| match (set, &c.tally) {
+                    (Some(set), Some(tally)) => {
+                        tally.nr_on(set, PageSet::of(Span { start, end: c.end }), p, node)
+                    }
+                    _ => p.pages_on(node),
+                });
                 pages = pages.saturating_add(on);
             });
         }
@@ -299,7 +316,7 @@ impl Engine {
         let (most, all) = (self.settings.most_spans, self.nr_watched.max(1));
         let Some(p) = self.processes.get(&who) else { return };
         // More than twice the limit; without its division, as each observation comes here.
-        let half = p.map.len().saturating_sub(1) / 2;
+        let half = p.map.weight().saturating_sub(1) / 2;
         if half < LEAST_SPANS || most >= (half + 1).saturating_mul(all) {
             return;
         }
@@ -348,10 +365,10 @@ impl Engine {
         cell.heard = now;
         cell.count(rate);
         // Of the accesses since it was marked only this one is sure.
-        let came = cell.earned(1000, now);
+        let came = cell.earned(1, 1000, now);
         cell.vote(from);
         if cell.end - vpn == 1 && p.grain == 1 {
-            locate(cell, Place { at: now, on: OnNodes::one(on, 1) }, &settings);
+            locate(vpn, cell, Place { at: now, on: OnNodes::one(on, 1) }, &settings);
         }
         self.earn(came);
         self.silent = false;
@@ -360,7 +377,7 @@ impl Engine {
     }
 
     pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
-        let (now, long) = (self.now, self.settings.long);
+        let (now, long, scales) = (self.now, self.settings.long, self.settings.scales());
         let (room, pays) = (self.affords_more(), self.savings_afford_more());
         let nodes = &self.nodes;
         let Some(p) = sampled(&mut self.processes, &mut self.ledger, who) else { return };
@@ -374,8 +391,8 @@ impl Engine {
                 p.pairs.hit(vpn, now, long)
             }
         };
-        let apart = match hit {
-            _ if pages == 1 => false,
+        let begins = match hit {
+            _ if pages == 1 || cell.tally.is_some() => false,
             Hit::Alike => false,
             Hit::First => {
                 // On a fast node already, it could only stay there.
@@ -384,17 +401,24 @@ impl Engine {
             }
             Hit::Again => true,
         };
-        cell.pooled |= pages > 1;
-        let cell = if apart { p.map.at_page(vpn, 1, now) } else { Some(cell) };
-        let Some(cell) = cell else { return };
-        cell.pooled &= !apart;
+        let found = if begins { p.map.sampled(vpn, CHUNK, now) } else { Some((pages, cell)) };
+        let Some((pages, cell)) = found else { return };
+        let milli = period.saturating_mul(1000);
         cell.heard = now;
-        cell.count(period.saturating_mul(1000));
-        let came = cell.earned(u128::from(period) * 1000, now);
+        cell.count(milli);
         cell.vote(from);
+        let came = if begins || cell.tally.is_some() {
+            cell.see_page(pages, vpn, u128::from(milli), now, &scales)
+        } else {
+            cell.pooled |= pages > 1;
+            cell.earned(pages, u128::from(milli), now)
+        };
+        if begins {
+            p.map.begin_tally();
+            self.stretches += tally::STRETCHES as u64;
+        }
         self.period.took(1);
         self.ledger.samples += 1;
-        self.stretches += 2 * u64::from(apart);
         self.earn(came);
         self.silent = false;
         self.news += 1;
@@ -517,36 +541,57 @@ impl Engine {
             } else if only(fails.forbidden) {
                 p.map.change(span, |c| c.trouble.forbidden = true);
             } else if whole {
-                let mut at = span.start;
-                p.map.change(span, |c| {
-                    // It went up within the horizon, and no more comes of that.
-                    if let Some(e) = c.earns.as_ref().filter(|e| e.each > 0) {
-                        undone[e.class.index()].add(e.kept);
-                    }
-                    let pages = c.end - at;
-                    at = c.end;
+                p.map.visit(span, |start, c, set| {
+                    let all = Span { start, end: c.end };
+                    let named = set.map_or(all.pages().0, |set| set.len());
                     (c.trouble.busy, c.trouble.suspect) = (0, None);
                     let cpu = c.from.filter(|_| seen_cpu).map(|(n, _)| n).or(its_cpu);
-                    if let Some(place) = &mut c.place {
-                        // Of accesses to it, those to pages that came along.
-                        let came = i128::from(place.pages_on(from));
-                        let each = cpu.map_or(0, |cpu| nodes.saves(cpu, from, to));
-                        let each = i128::from(each) * came / i128::from(place.present()).max(1);
-                        let each = i64::try_from(each).unwrap_or(0);
-                        let expected =
-                            open.gains * u128::from(pages) / u128::from(open.named.max(1));
-                        let kept = Kept { expected, came: 0 };
-                        let class = Class::of(expected / u128::from(pages.max(1)), per_page);
-                        let earns = || Box::new(Earns { until, each, kept, class });
-                        c.earns = (each != 0).then(earns);
-                        place.shift(from, to);
+                    let Some(place) = &mut c.place else { return };
+                    let came = match (&c.tally, set) {
+                        (Some(tally), Some(set)) => tally.nr_on(set, PageSet::of(all), place, from),
+                        _ => place.pages_on(from),
+                    };
+                    // Of accesses to them, those to pages that came along.
+                    let here = set.map_or_else(|| place.present(), |set| set.len());
+                    let each = cpu.map_or(0, |cpu| nodes.saves(cpu, from, to));
+                    let each = i128::from(each) * i128::from(came) / i128::from(here).max(1);
+                    let each = i64::try_from(each).unwrap_or(0);
+                    let expected = open.gains * u128::from(named) / u128::from(open.named.max(1));
+                    let kept = Kept { expected, came: 0 };
+                    let class = Class::of(expected / u128::from(named.max(1)), per_page);
+                    let earns = (each != 0).then_some(Earns { until, each, kept, class });
+                    place.shift(from, to, came);
+                    // What went up within the horizon, and no more comes of that.
+                    if let (Some(tally), Some(set)) = (&mut c.tally, set) {
+                        for (class, kept) in tally.earns(set, earns) {
+                            undone[class.index()].add(kept);
+                        }
+                        tally.put(set, Some(to));
+                    } else {
+                        if let Some(e) = c.earns.as_ref().filter(|e| e.each > 0) {
+                            undone[e.class.index()].add(e.kept);
+                        }
+                        c.earns = earns.map(Box::new);
                     }
                 });
             } else {
                 let stuck = fails.busy.0 > 0 || fails.forbidden.0 > 0;
-                let suspect = stuck.then_some((from, fails.busy.0 == 0));
+                if !stuck {
+                    // There was no room for all. Which ones went isn't known, but how many.
+                    p.map.visit(span, |_, c, set| {
+                        c.trouble.suspect = None;
+                        let known = (&mut c.tally, &mut c.place, set);
+                        let (Some(tally), Some(place), Some(set)) = known else { return c.lose() };
+                        let part = u128::from(moved.0) * u128::from(set.len());
+                        let part = part / u128::from(tried.0.max(1));
+                        place.shift(from, to, u64::try_from(part).unwrap_or(u64::MAX));
+                        tally.put(set, None);
+                    });
+                    continue;
+                }
+                let suspect = Some((from, fails.busy.0 == 0));
                 p.map.change(span, |c| {
-                    c.place = None;
+                    c.lose();
                     c.trouble.suspect = suspect;
                 });
             }
@@ -617,7 +662,7 @@ fn was_busy(cell: &mut Cell, now: Picos, settings: &Settings) {
 }
 
 /// The cell's pages are there; what a failed order left behind shows now.
-fn locate(cell: &mut Cell, place: Place, settings: &Settings) {
+fn locate(start: u64, cell: &mut Cell, place: Place, settings: &Settings) {
     if let Some((from, forbidden)) = cell.trouble.suspect.take() {
         if place.pages_on(from) == 0 {
             cell.trouble.busy = 0;
@@ -627,7 +672,7 @@ fn locate(cell: &mut Cell, place: Place, settings: &Settings) {
             was_busy(cell, place.at, settings);
         }
     }
-    cell.place = Some(place);
+    cell.locate(start, place);
 }
 
 /// A report about a span, spread over its cells: exactly where the span is one cell
@@ -661,7 +706,7 @@ fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, setting
             c.born = c.born.min(born);
         }
         if known {
-            locate(c, place, settings);
+            locate(from, c, place, settings);
         }
     });
 }

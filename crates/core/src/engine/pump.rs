@@ -6,7 +6,10 @@
 
 use super::Engine;
 use super::open::Open;
+use super::page_set::PageSet;
+use super::pairs::CHUNK;
 use super::plan::Piece;
+use super::process::Tracked;
 use crate::policy::order::{Act, Benefit, Evidence, Reason};
 use crate::policy::span::{Span, Who, overlaps};
 use crate::units::{NodeId, Pages, Picos};
@@ -83,7 +86,7 @@ impl Engine {
             if unit <= self.most_pages { limit.max(unit) } else { limit }
         };
         let (limit, down_limit) = (limit(&up), limit(&down));
-        let want = pages(up.iter().take(512).map(|p| p.span)).min(limit);
+        let want = pages(up.iter().take(512)).min(limit);
         let room = self.nodes.room(node, want).unwrap_or(0);
         let leaving = self.open.values().any(|o| o.leaves(node));
         let ordered = if want == 0 {
@@ -132,8 +135,11 @@ impl Engine {
     /// Drops what can't be ordered any more from the front of a queue.
     fn skip(&self, queue: &mut VecDeque<Piece>) {
         while let Some(p) = queue.front() {
-            let fine = self.processes.get(&p.who).is_some_and(|x| !x.is_busy(p.span));
-            if fine {
+            let fine = |x: &Tracked| match &p.set {
+                Some(set) => !x.idle_pages(p.span.start / CHUNK, set).is_empty(),
+                None => !x.is_busy(p.span),
+            };
+            if self.processes.get(&p.who).is_some_and(fine) {
                 return;
             }
             queue.pop_front();
@@ -147,7 +153,7 @@ impl Engine {
             return false;
         };
         let same = |p: &Piece| p.who == who && p.from == from && p.to == to && p.why == why;
-        let waits = queue.iter().take_while(|p| same(p)).take(512).map(|p| p.span);
+        let waits = queue.iter().take_while(|p| same(p)).take(512);
         let most = limit.min(pages(waits));
         let process = self.processes.get(&who);
         let apart = process.is_some_and(|p| p.apart().is_some());
@@ -164,14 +170,29 @@ impl Engine {
         let (mut saves, mut gains) = (0u128, 0u128);
         while named < limit {
             let Some(p) = queue.front_mut().filter(|p| same(p)) else { break };
-            let busy = self.processes.get(&who).is_none_or(|x| x.is_busy(p.span));
-            if busy || overlaps(&spans, p.span) {
+            let chunk = p.span.start / CHUNK;
+            let process = self.processes.get(&who);
+            let set = match (process, &p.set) {
+                (None, _) => Some(PageSet::default()),
+                (Some(x), Some(set)) => {
+                    let named = |page: &Span| overlaps(&spans, *page);
+                    let idle = x.idle_pages(chunk, set);
+                    let twice = idle.spans(chunk).filter(named).map(PageSet::of);
+                    Some(twice.fold(idle, |idle, named| idle.without(&named)))
+                }
+                (Some(x), None) if x.is_busy(p.span) || overlaps(&spans, p.span) => {
+                    Some(PageSet::default())
+                }
+                (Some(_), None) => None,
+            };
+            if set.is_some_and(|set| set.is_empty()) {
                 queue.pop_front();
                 continue;
             }
-            let len = p.span.pages().0;
-            let mut part = len.min(limit - named);
-            if part < len {
+            let len = p.named();
+            let taken = set.map(|set| set.first(limit - named));
+            let mut part = taken.map_or(len.min(limit - named), |taken| taken.len());
+            if part < len && taken.is_none() {
                 part = ((p.span.start + part) / p.unit * p.unit).saturating_sub(p.span.start);
             }
             if part == 0 {
@@ -186,13 +207,23 @@ impl Engine {
                 queue.pop_front();
                 continue;
             }
-            spans.insert(head.start, head.end);
+            match taken {
+                Some(taken) => spans.extend(taken.spans(chunk).map(|s| (s.start, s.end))),
+                None => drop(spans.insert(head.start, head.end)),
+            }
             named += part;
             costs += c;
             saves += s;
             let g = share(p.gains);
             gains += g;
-            if part == len {
+            if let Some(taken) = taken {
+                // Others of it may be busy, and are not left for the next order then.
+                let all = set.unwrap_or_default();
+                let gone = PageSet::ALL.without(&all.without(&taken));
+                if !p.leave_out_pages(&gone) {
+                    queue.pop_front();
+                }
+            } else if part == len {
                 queue.pop_front();
             } else {
                 p.span.start = head.end;
@@ -293,7 +324,8 @@ impl Engine {
         let each = self.settings.look_page.0;
         let who = self.plan.looks[0].who;
         let waits = self.plan.looks.iter().take_while(|l| l.who == who).take(256);
-        let limit = limit.min(pages(waits.map(|l| l.span)));
+        let waits = waits.map(|l| l.span.pages().0).fold(0, u64::saturating_add);
+        let limit = limit.min(waits);
         let price = limit.saturating_mul(each);
         if self.cpu.has() < price.max(1) {
             let at = self.cpu.when(price.max(1));
@@ -355,8 +387,9 @@ impl Engine {
     }
 }
 
-fn pages(spans: impl Iterator<Item = Span>) -> u64 {
-    spans.map(|s| s.pages().0).fold(0, u64::saturating_add)
+/// How many pages all of them name.
+fn pages<'a>(pieces: impl Iterator<Item = &'a Piece>) -> u64 {
+    pieces.map(Piece::named).fold(0, u64::saturating_add)
 }
 
 /// Spans that touch, as one.

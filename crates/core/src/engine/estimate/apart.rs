@@ -25,8 +25,10 @@
 //! Source: specs/engine.md#apart.
 
 use super::super::heat::{HeatMap, Rate, Scales, mean};
+use super::super::page_set::PageSet;
 use super::super::pairs::{CHUNK, Pairs};
-use super::{Estimate, Leaf, ONE};
+use super::super::tally::Row;
+use super::{Estimate, Leaf, ONE, RowHeat};
 use crate::units::Picos;
 
 /// Bits that a rate has more.
@@ -34,6 +36,8 @@ const FINE: u32 = 8;
 /// Most observations of a page, and most that a mass may be, so that products fit.
 const MOST_NR: u128 = 1 << 52;
 const MOST_MASS: u128 = 1 << 70;
+/// So many observations say by themselves what one of them is worth.
+const ENOUGH: u128 = 64 << 32;
 /// Shapes of the short average: it says nothing that the long one doesn't, or hardly anything else counts.
 const NEVER: u128 = 1 << 50;
 const LEAST: u128 = 1 << 16;
@@ -41,6 +45,9 @@ const LEAST: u128 = 1 << 16;
 /// A stretch.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
+    /// Which of the map's it is, and which of that one's rows.
+    cell: u32,
+    row: Option<u32>,
     /// Its pages in memory; 0 where nothing was told of it.
     pages: u64,
     /// Observations of each of its pages, short and long average.
@@ -61,10 +68,11 @@ struct Piece {
 /// What it is done in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Buffers {
+    rows: Vec<Row>,
     stretches: Vec<Stretch>,
     pieces: Vec<Piece>,
-    /// Of each leaf.
-    gammas: Vec<Gamma>,
+    /// Of each leaf, by all that the long average has, and by what the short one has not.
+    gammas: Vec<[Gamma; 2]>,
 }
 
 /// Rate · pages and observations of all, by the short and the long average.
@@ -72,12 +80,18 @@ pub(super) struct Buffers {
 struct Sums {
     mass: [u128; 2],
     nr: [u128; 2],
+    /// The same of those whose pages have counts, which fall like the averages.
+    told: [(u128, u128); 2],
 }
 
 impl Sums {
     /// What one observation is worth.
     fn one(&self, which: usize) -> u128 {
-        ((self.mass[which] << (32 + FINE)) / self.nr[which].max(1)).max(1)
+        let (mass, nr) = match self.told[which] {
+            (mass, nr) if nr >= ENOUGH => (mass, nr),
+            _ => (self.mass[which], self.nr[which]),
+        };
+        ((mass << (32 + FINE)) / nr.max(1)).max(1)
     }
 }
 
@@ -91,6 +105,10 @@ impl Ratio {
     }
     fn of(self, v: u128) -> u128 {
         (v.min(1 << 62) * self.0) >> 32
+    }
+    /// So much of it.
+    fn part(self, a: u128, b: u128) -> Self {
+        Self((self.0 * (a << 32).checked_div(b).unwrap_or(0)) >> 32)
     }
 }
 
@@ -131,29 +149,38 @@ impl Estimate {
         now: Picos,
         scales: &Scales,
     ) {
-        let Buffers { mut stretches, mut pieces, mut gammas } = std::mem::take(&mut self.apart);
+        let Buffers { mut rows, mut stretches, mut pieces, mut gammas } =
+            std::mem::take(&mut self.apart);
         stretches.clear();
         pieces.clear();
         gammas.clear();
-        let sums = self.chunks(map, pairs, now, scales, &mut stretches, &mut pieces);
+        let sums = self.chunks(map, pairs, now, scales, &mut rows, &mut stretches, &mut pieces);
         self.halve();
         let [even, mut hits] = [&mut self.even, &mut self.long].map(std::mem::take);
         self.spread_out(&even, 1, &mut hits);
         let all = hits.iter().sum::<u128>().max(1);
         let one = [0, 1].map(|i| Ratio::new(1 << 32, sums.one(i)));
         let mass = sums.mass.map(|m| m.min(MOST_MASS));
+        // Of the long average's observations, those that the short one doesn't have.
+        let [short, long] = sums.nr.map(|nr| nr.min(1 << 80));
+        let past = one[1].part(long.saturating_sub(short), long);
         gammas.extend(self.leaves.iter().zip(&hits).map(|(leaf, hits)| {
             let mean = (mass[1] << FINE >> 12) * hits / (all >> 12).max(1);
-            Gamma::new(mean / u128::from(leaf.pages.max(1)), u128::from(shape), one[1])
+            let mean = mean / u128::from(leaf.pages.max(1));
+            [one[1], past].map(|one| Gamma::new(mean, u128::from(shape), one))
         }));
         for p in &pieces {
             let s = &mut stretches[p.stretch as usize];
-            s.long += gammas[p.leaf as usize].heat(s.nr[1]) * u128::from(p.pages);
+            let ([all, past], pages) = (gammas[p.leaf as usize], u128::from(p.pages));
+            s.long += all.heat(s.nr[1]) * pages;
+            // What is expected of the short average must not know what that one has seen.
+            s.short += past.heat(s.nr[1].saturating_sub(s.nr[0])) * pages;
         }
+        let before = stretches.iter().map(|s| s.short).sum::<u128>();
         // In the short average's own measure: while little is known the long one is still small.
-        let expected = Ratio::new(mass[0] >> 10, mass[1] >> 10);
+        let expected = Ratio::new(mass[0] >> 10, before >> 10 >> FINE);
         for s in &mut stretches {
-            s.short = expected.of(per_page(s.long, s.pages));
+            s.short = expected.of(per_page(s.short, s.pages));
         }
         let own = unlike(stretches.iter().map(|s| (s.pages, s.nr[0], s.short)), one[0]);
         // What chunks' sums and pages' shares do not agree in is shared out too.
@@ -167,11 +194,21 @@ impl Estimate {
             let each = scale[i].of(per_page(sum, pages));
             u64::try_from(each >> FINE).unwrap_or(u64::MAX)
         };
-        for (s, out) in stretches.iter().zip(&mut self.heats).filter(|(s, _)| s.pages > 0) {
-            *out = mean([rate(s.short, 0, s.pages), rate(s.long, 1, s.pages)]);
+        for s in stretches.iter().filter(|s| s.pages > 0) {
+            let heat = mean([rate(s.short, 0, s.pages), rate(s.long, 1, s.pages)]);
+            match s.row {
+                Some(row) => self.rows[row as usize].heat = heat,
+                None => self.heats[s.cell as usize] = heat,
+            }
+        }
+        for rows in self.rows.chunk_by(|a, b| a.cell == b.cell) {
+            let pages: u64 = rows.iter().map(|r| r.pages).sum();
+            let all = rows.iter().map(|r| u128::from(r.heat) * u128::from(r.pages)).sum::<u128>();
+            let heat = all.checked_div(u128::from(pages)).unwrap_or(0);
+            self.heats[rows[0].cell as usize] = u64::try_from(heat).unwrap_or(u64::MAX);
         }
         (self.even, self.long) = (even, hits);
-        self.apart = Buffers { stretches, pieces, gammas };
+        self.apart = Buffers { rows, stretches, pieces, gammas };
     }
 
     /// One leaf for each chunk, and for what is not cut of several, with how many pages of it were hit.
@@ -181,6 +218,7 @@ impl Estimate {
         pairs: &Pairs,
         now: Picos,
         scales: &Scales,
+        rows: &mut Vec<Row>,
         stretches: &mut Vec<Stretch>,
         pieces: &mut Vec<Piece>,
     ) -> Sums {
@@ -192,23 +230,50 @@ impl Estimate {
         for (span, cell) in map.iter() {
             let averages: [Rate; 2] = scales.averages(cell, now);
             let here = cell.place.as_ref().map_or(span.pages().0, |p| p.present());
-            let stretch = stretches.len() as u32;
+            let (stretch, index) = (stretches.len() as u32, self.heats.len() as u32);
+            let plain = Stretch { cell: index, row: None, pages: 0, nr: [0; 2], long: 0, short: 0 };
             self.heats.push(mean(averages));
             if !cell.told || here == 0 {
-                stretches.push(Stretch { pages: 0, nr: [0; 2], long: 0, short: 0 });
+                stretches.push(plain);
                 continue;
             }
+            rows.clear();
             let mut nr = cell.observations(span.pages().0);
+            let tally = cell.tally.as_ref().zip(cell.place.as_ref());
+            if let Some((tally, _)) = tally {
+                tally.rows(PageSet::of(span), now, scales, rows);
+                let sums = tally.observations(now, scales);
+                nr = [0, 1].map(|i| if sums[i] == 0 { nr[i] } else { u128::from(sums[i]) });
+            }
             for (i, average) in averages.into_iter().enumerate() {
                 if average == 0 {
                     nr[i] = 0;
                 }
-                sums.mass[i] += u128::from(average) * u128::from(here);
+                let mass = u128::from(average) * u128::from(here);
+                sums.mass[i] += mass;
                 sums.nr[i] += nr[i];
+                if tally.is_some() {
+                    sums.told[i] = (sums.told[i].0 + mass, sums.told[i].1 + nr[i]);
+                }
             }
             let of_page = |nr: u128| per_page(nr, here).min(MOST_NR);
             let nr = if cell.pooled { [0; 2] } else { nr.map(of_page) };
-            stretches.push(Stretch { pages: here, nr, long: 0, short: 0 });
+            match tally {
+                None => stretches.push(Stretch { pages: here, nr, ..plain }),
+                Some((tally, place)) => {
+                    let (rest, nr) = tally.rest(PageSet::of(span), place);
+                    let rest: u64 = rest.iter().map(|(_, pages)| *pages).sum();
+                    for Row { set, on, nr: each } in rows.iter().copied() {
+                        let pages = match on {
+                            Some(_) => set.len(),
+                            None => (set.len() * rest).div_ceil(nr.max(1)),
+                        };
+                        let row = Some(self.rows.len() as u32);
+                        stretches.push(Stretch { row, pages, nr: each.map(u128::from), ..plain });
+                        self.rows.push(RowHeat { cell: index, set, on, pages, heat: 0 });
+                    }
+                }
+            }
             let mut at = span.start;
             while at < span.end {
                 let chunk = at / CHUNK;
@@ -242,7 +307,13 @@ impl Estimate {
                 let leaf = self.leaves.len() as u32 - 1;
                 self.leaves[leaf as usize].end = end;
                 self.leaves[leaf as usize].pages += part;
-                pieces.push(Piece { stretch, leaf, pages: part });
+                if tally.is_none() {
+                    pieces.push(Piece { stretch, leaf, pages: part });
+                }
+                // They all lie in this chunk.
+                let its =
+                    (stretch..).zip(&stretches[stretch as usize..]).filter(|_| tally.is_some());
+                pieces.extend(its.map(|(stretch, s)| Piece { stretch, leaf, pages: s.pages }));
                 at = end;
             }
         }
@@ -272,9 +343,11 @@ fn unlike(all: impl Iterator<Item = (u64, u128, u128)>, one: Ratio) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::super::super::heat::Scales;
+    use super::super::super::place::{OnNodes, Place};
     use super::*;
     use crate::policy::span::Span;
     use crate::splitmix::SplitMix;
+    use crate::units::NodeId;
 
     const SCALES: Scales =
         Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
@@ -288,19 +361,34 @@ mod tests {
         assert_eq!([after(0), after(1), after(5)], [24, 836, 4083]);
     }
 
-    /// Samples of one process of so many pages, as the engine counts them once pages are told apart.
-    fn sampled(pages: u64, samples: &[u64]) -> (HeatMap, Pairs, Picos) {
+    /// Samples of one process of so many pages, as the engine counts them once pages are told apart, and
+    /// the heat of each page.
+    fn sampled(pages: u64, samples: &[u64]) -> (HeatMap, Vec<u64>) {
         let (mut map, mut pairs) = (HeatMap::default(), Pairs::default());
         let now = Picos::from_secs(1);
-        map.paint(Span { start: 0, end: pages }, Picos::ZERO, |_| ());
+        for start in (0..pages).step_by(CHUNK as usize) {
+            map.paint(Span { start, end: start + CHUNK }, Picos::ZERO, |c| {
+                c.place = Some(Place { at: now, on: OnNodes::one(NodeId(0), CHUNK) });
+            });
+        }
         for (i, &vpn) in samples.iter().enumerate() {
             // No two within a visit.
             pairs.hit(vpn, Picos::from_ms(100 * i as u64), Picos(u64::MAX));
-            let cell = map.at_page(vpn, 1, now).unwrap();
+            let (pages, cell) = map.sampled(vpn, CHUNK, now).unwrap();
             cell.count(10_007_000);
+            cell.see_page(pages, vpn, 10_007_000, now, &SCALES);
         }
         map.fold_samples(Picos::ZERO, Picos::ZERO, now, &SCALES);
-        (map, pairs, now)
+        let shape = pairs.shape().expect("pages differ");
+        let mut estimate = Estimate::default();
+        let told = estimate.heats(&map, Some((&pairs, shape)), now, &SCALES);
+        let starts: Vec<u64> = map.iter().map(|(s, _)| s.start).collect();
+        let mut heats = vec![0; pages as usize];
+        for row in told.rows {
+            let pages = row.set.spans(starts[row.cell as usize] / CHUNK);
+            pages.flat_map(|s| s.start..s.end).for_each(|p| heats[p as usize] = row.heat);
+        }
+        (map, heats)
     }
 
     // specs/engine.md#apart: one page in 64 takes half of all, the others are alike.
@@ -313,12 +401,10 @@ mod tests {
             _ => chance.below(pages),
         });
         let samples: Vec<u64> = samples.collect();
-        let (map, pairs, now) = sampled(pages, &samples);
-        let shape = pairs.shape().expect("pages differ");
-        let heats = Estimate::default().heats(&map, Some((&pairs, shape)), now, &SCALES).to_vec();
-        let of = |nr: u32| {
-            let hit = |s: Span| samples.iter().filter(|v| s.start <= **v && **v < s.end).count();
-            map.iter().zip(&heats).filter(move |((s, _), _)| hit(*s) as u32 == nr).map(|(_, h)| *h)
+        let (map, heats) = sampled(pages, &samples);
+        let of = |nr: usize| {
+            let hits = |p: u64| samples.iter().filter(|v| **v == p).count();
+            (0..).zip(&heats).filter(move |(p, _)| hits(*p) == nr).map(|(_, h)| *h)
         };
         // Chunks are used alike, so what was never sampled is alike everywhere.
         let (least, most) = (of(0).min().unwrap(), of(0).max().unwrap());
@@ -326,8 +412,9 @@ mod tests {
         let (once, often) = (of(1).max().unwrap(), of(4).min().unwrap());
         assert!(once > 4 * most && often > 2 * once, "{most}, {once}, {often}");
         // The sum over all is what was told: half of it in the short average, an eleventh in the long one.
-        let all: u64 = map.iter().zip(&heats).map(|((s, _), h)| s.pages().0 * h).sum();
-        let raw: u64 = map.iter().map(|(s, c)| s.pages().0 * SCALES.heat(c, now)).sum();
+        let all: u64 = heats.iter().sum();
+        let raw: u64 =
+            map.iter().map(|(s, c)| s.pages().0 * SCALES.heat(c, Picos::from_secs(1))).sum();
         assert!(all.abs_diff(raw) < raw / 100, "{all} of {raw}");
     }
 
@@ -342,15 +429,11 @@ mod tests {
             if c.below(3) > 0 { page | 31 } else { page }
         };
         let samples: Vec<u64> = (0..6000).map(|_| page(&mut chance)).collect();
-        let (map, pairs, now) = sampled(pages, &samples);
-        let shape = pairs.shape().expect("pages differ");
-        let heats = Estimate::default().heats(&map, Some((&pairs, shape)), now, &SCALES).to_vec();
+        let (_, heats) = sampled(pages, &samples);
+        let hit: std::collections::BTreeSet<u64> = samples.iter().copied().collect();
         let rest = |from: u64| {
-            let cells = map
-                .iter()
-                .zip(&heats)
-                .filter(|((s, c), _)| s.start >= from && s.end <= from + pages / 2 && c.short == 0);
-            let (sum, nr) = cells.fold((0, 0), |(s, n), (_, h)| (s + h, n + 1));
+            let pages = (from..from + pages / 2).filter(|p| !hit.contains(p));
+            let (sum, nr) = pages.fold((0, 0), |(s, n), p| (s + heats[p as usize], n + 1));
             sum / nr
         };
         // By less than three times: their few hot pages were all hit, here and there.
@@ -368,15 +451,15 @@ mod tests {
         let mut estimate = Estimate::default();
         let now = Picos::from_secs(1);
         let mut map = HeatMap::default();
-        assert!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).is_empty());
+        assert!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).cells.is_empty());
         map.paint(Span { start: 0, end: u64::MAX }, Picos::ZERO, |_| ());
-        assert_eq!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES), [0]);
+        assert_eq!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).cells, [0]);
         for vpn in [0, 997, u64::MAX - 1] {
             let cell = map.at_page(vpn, 1, now).unwrap();
             (cell.sum, cell.nr) = (u64::MAX, 1);
         }
         map.fold_samples(Picos::ZERO, Picos::ZERO, now, &SCALES);
         let nr = map.len();
-        assert_eq!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).len(), nr);
+        assert_eq!(estimate.heats(&map, Some((&pairs, shape)), now, &SCALES).cells.len(), nr);
     }
 }

@@ -624,7 +624,7 @@ fn samples_find_cold_memory_by_looking_around() {
         expect![[r#"
             12000 ms  watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                      look 7@100 (place_unknown) 0-5120: 4 orders, 5697 pages
+                      look 7@100 (place_unknown) 0-5120: 4 orders, 6148 pages
                       move 7@100 0->1 (make_room) 0-4: 1 orders, 4 pages
                       move 7@100 1->0 (hot) 1000-1003: 1 orders, 3 pages
                     hot 1->0: tried 3 moved 3
