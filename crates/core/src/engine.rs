@@ -24,7 +24,9 @@
 mod along;
 mod budget;
 mod decide;
+mod earns;
 mod estimate;
+mod fade;
 pub(crate) mod heat;
 mod home;
 mod level;
@@ -333,7 +335,7 @@ impl Engine {
                 next = next.max(paid);
             } else {
                 let cost = self.decide();
-                self.known = heat::decay(self.known, since, self.settings.long);
+                self.known = fade::decay(self.known, since, self.settings.long);
                 self.known = self.known.saturating_add(std::mem::take(&mut self.news));
                 self.decided = (self.now, cost);
                 self.looked = false;

@@ -40,7 +40,8 @@
 
 mod apart;
 
-use super::heat::{HeatMap, Rate, Scales, mean};
+use super::fade::Scales;
+use super::heat::{HeatMap, Rate, mean};
 use super::page_set::PageSet;
 use super::pairs::Pairs;
 use crate::units::{NodeId, Picos};

@@ -13,6 +13,8 @@
 //! where they differ; neighbours that look alike grow together again. So the map follows
 //! regions that split and merge, and stays within its limit.
 
+use super::earns::{Class, Earns, Kept};
+use super::fade::{Scales, decay, narrow};
 use super::page_set::PageSet;
 use super::pairs::CHUNK;
 use super::place::Place;
@@ -27,20 +29,6 @@ pub(crate) type Rate = u64;
 const SECOND: u128 = 1_000_000_000_000;
 /// No memory is accessed more often than this: a line takes a nanosecond, a page has 64.
 const MOST_RATE: u64 = 64_000_000_000_000;
-
-fn narrow(v: u128) -> u64 {
-    u64::try_from(v).unwrap_or(u64::MAX)
-}
-
-/// `v` after `dt`, halved once per `half`; linear between two halvings.
-pub(super) fn decay(v: u64, dt: Picos, half: Picos) -> u64 {
-    if v == 0 || dt.0 == 0 {
-        return v;
-    }
-    let half = half.0.max(1);
-    let Some(v) = u32::try_from(dt.0 / half).ok().and_then(|k| v.checked_shr(k)) else { return 0 };
-    v - narrow(u128::from(v) * u128::from(dt.0 % half) / (2 * u128::from(half)))
-}
 
 /// What is left of several values after the same time: [`decay`], with one division for all.
 #[derive(Clone, Copy)]
@@ -148,106 +136,6 @@ pub(crate) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
     }
     let over = u128::from(pages.max(1)) * u128::from(time.0.max(1));
     narrow(u128::from(milli) * SECOND / over).min(MOST_RATE)
-}
-
-/// What accesses to memory that was moved earn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Earns {
-    /// Until when: within the horizon of the move.
-    pub(super) until: Picos,
-    /// What an access saves, in picoseconds, or loses, for memory that went down.
-    pub(super) each: i64,
-    /// What all of them were expected to save by then, and what they came to save so far.
-    pub(super) kept: Kept,
-    /// How much that was for a page.
-    pub(super) class: Class,
-}
-
-impl Earns {
-    /// What so many thousandths of an access earn, in picoseconds.
-    ///
-    /// Source: specs/engine.md#budgets.
-    pub(super) fn came(&mut self, milli: u128, now: Picos) -> i128 {
-        if now > self.until {
-            return 0;
-        }
-        let came = i128::try_from(milli / 1000).unwrap_or(i128::MAX);
-        let came = came.saturating_mul(i128::from(self.each));
-        let more = Kept { expected: 0, came: u128::try_from(came).unwrap_or(0) };
-        self.kept.add(more);
-        came
-    }
-
-    /// So many pages and so many others, as one.
-    pub(super) fn join(&mut self, pages: u64, other: &Self, others: u64) {
-        self.each = Self::mean([(self.each, pages), (other.each, others)]);
-        self.until = self.until.max(other.until);
-        self.kept.add(other.kept);
-        self.class = self.class.max(other.class);
-    }
-    fn mean(all: [(i64, u64); 2]) -> i64 {
-        let sum: i128 = all.iter().map(|(each, n)| i128::from(*each) * i128::from(*n)).sum();
-        let pages: i128 = all.iter().map(|(_, n)| i128::from(*n)).sum();
-        i64::try_from(sum / pages.max(1)).unwrap_or(0)
-    }
-
-    /// The same of `part` of `whole` pages.
-    fn part(all: Option<&Self>, part: u64, whole: u64) -> Option<Box<Self>> {
-        all.map(|e| Box::new(Self { kept: e.kept.part(part, whole), ..*e }))
-    }
-
-    /// Of so many pages of either.
-    pub(super) fn together(
-        x: Option<Box<Self>>,
-        nx: u64,
-        y: Option<Box<Self>>,
-        ny: u64,
-    ) -> Option<Box<Self>> {
-        let ((mut e, n), (other, others)) = match (x, y) {
-            (Some(x), y) => ((x, nx), (y, ny)),
-            (None, Some(y)) => ((y, ny), (None, nx)),
-            (None, None) => return None,
-        };
-        match other {
-            Some(other) => e.join(n, &other, others),
-            None => e.each = Self::mean([(e.each, n), (0, others)]),
-        }
-        Some(e)
-    }
-}
-
-/// How much a move is expected to save, in powers of two of what it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Class(u8);
-
-impl Class {
-    /// How many there are; the last one is of all that save more.
-    pub(super) const ALL: usize = 16;
-    pub(super) fn of(gains: u128, costs: u64) -> Self {
-        let times = (gains / u128::from(costs.max(1))).max(1).ilog2();
-        Self(times.min(Self::ALL as u32 - 1) as u8)
-    }
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// Savings as they were expected, and as they came, in picoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
-    pub(super) expected: u128,
-    pub(super) came: u128,
-}
-
-impl Kept {
-    pub(super) fn add(&mut self, more: Self) {
-        self.expected = self.expected.saturating_add(more.expected);
-        self.came = self.came.saturating_add(more.came);
-    }
-    pub(super) fn part(self, part: u64, whole: u64) -> Self {
-        let of = |v: u128| v.min(1 << 60) * u128::from(part) / u128::from(whole.max(1));
-        Self { expected: of(self.expected), came: of(self.came) }
-    }
 }
 
 /// What past orders taught about a stretch.
@@ -457,22 +345,7 @@ pub(super) struct Told {
     pub(super) age: Picos,
 }
 
-/// Time scales of a map.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Scales {
-    /// Half-lives.
-    pub(super) short: Picos,
-    pub(super) long: Picos,
-    /// For how long silence does not yet mean cold.
-    pub(super) hold: Picos,
-}
-
 impl Scales {
-    /// The short half-life, or the long one.
-    pub(super) fn half(&self, which: usize) -> Picos {
-        [self.short, self.long][which]
-    }
-
     /// Heat of a cell now: the mean of both averages, falling where nothing was told.
     ///
     /// Source: specs/engine.md#averages.
@@ -1188,7 +1061,7 @@ mod tests {
         let all = Span { start: 0, end: 100 };
         let (until, horizon) = (at(8), at(8));
         let kept = Kept { expected: 800, came: 0 };
-        let earns = Earns { until, each: 5, kept, class: Class(2) };
+        let earns = Earns { until, each: 5, kept, class: Class::of(4, 1) };
         map.paint(all, at(0), |c| c.earns = Some(Box::new(earns)));
         let hit = map.at_page(30, 1, at(1)).unwrap();
         assert_eq!(hit.earned(1, 3000, at(1)), 15, "three accesses of 5");
@@ -1198,13 +1071,6 @@ mod tests {
         assert_eq!((map.len(), of(map.kept(at(4), horizon))), (1, [(0, 0), (400, 15)]), "as one");
         assert_eq!(of(map.kept(at(9), horizon)), [(800, 15), (0, 0)], "no more comes");
         assert_eq!(of(map.kept(at(9), horizon)), [(0, 0), (0, 0)], "said once");
-    }
-
-    // specs/engine.md#kept
-    #[test]
-    fn moves_are_told_apart_by_what_they_promise() {
-        let class = |gains| Class::of(gains, 10).index();
-        assert_eq!([0, 9, 19, 20, 39, 40, 1 << 40].map(class), [0, 0, 0, 1, 1, 2, Class::ALL - 1]);
     }
 
     // specs/engine.md#memory: far apart, so that none can be taken together.

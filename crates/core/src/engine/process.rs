@@ -1,8 +1,10 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
 use super::along::Along;
+use super::earns::{Class, Earns, Kept};
 use super::estimate::ONE;
-use super::heat::{self, Cell, Class, Earns, HeatMap, Kept, Scales, Told};
+use super::fade::{Scales, decay};
+use super::heat::{self, Cell, HeatMap, Told};
 use super::open::Open;
 use super::page_set::PageSet;
 use super::pairs::{CHUNK, Hit, Pairs};
@@ -158,7 +160,7 @@ impl Tracked {
         let since = now.saturating_sub(self.folded);
         let less = |v: u128| {
             let v = u64::try_from(v).unwrap_or(u64::MAX);
-            u128::from(heat::decay(v, since, horizon))
+            u128::from(decay(v, since, horizon))
         };
         let [ended, stays] = self.map.kept(now, horizon);
         for (i, past) in self.past.iter_mut().enumerate() {

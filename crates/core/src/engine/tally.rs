@@ -18,7 +18,8 @@
 //!
 //! Source: specs/engine.md#tally.
 
-use super::heat::{Class, Earns, Kept, Scales, decay};
+use super::earns::{Class, Earns, Kept};
+use super::fade::{Scales, decay};
 use super::page_set::PageSet;
 use super::pairs::CHUNK;
 use super::place::Place;
@@ -169,7 +170,7 @@ impl Tally {
         its.fold(0, i128::saturating_add)
     }
 
-    /// Adds what was expected of moves, as [`super::heat::HeatMap::kept`] does.
+    /// Tells what moves earn; what need not be told again is dropped.
     pub(super) fn kept(&mut self, f: &mut impl FnMut(&Earns) -> bool) {
         self.moved.retain(|m| f(&m.earns));
     }

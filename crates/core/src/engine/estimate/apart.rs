@@ -24,7 +24,8 @@
 //!
 //! Source: specs/engine.md#apart.
 
-use super::super::heat::{HeatMap, Rate, Scales, mean};
+use super::super::fade::Scales;
+use super::super::heat::{HeatMap, Rate, mean};
 use super::super::page_set::PageSet;
 use super::super::pairs::{CHUNK, Pairs};
 use super::super::tally::Row;
@@ -342,7 +343,6 @@ fn unlike(all: impl Iterator<Item = (u64, u128, u128)>, one: Ratio) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::heat::Scales;
     use super::super::super::place::{OnNodes, Place};
     use super::*;
     use crate::policy::span::Span;
