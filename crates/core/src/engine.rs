@@ -273,21 +273,21 @@ impl Engine {
             let mut estimate = Estimate::default();
             let told = estimate.heats(&p.map, p.apart(), self.now, &scales);
             let mut out = Vec::with_capacity(told.cells.len());
-            let mut rows = told.rows.iter().peekable();
-            for ((at, (span, cell)), heat) in (0..).zip(p.map.iter()).zip(told.cells) {
-                let on = cell.place.as_ref().map(|p| p.on.to_vec());
+            for ((span, cell), (heat, rows)) in p.map.iter().zip(told.by_stretch()) {
+                if rows.is_empty() {
+                    let on = cell.place.as_ref().map(|p| p.on.to_vec());
+                    out.push(Stretch { span, heat, on });
+                    continue;
+                }
                 let from = out.len();
-                while let Some(row) = rows.next_if(|r| r.cell == at) {
+                for row in rows {
                     let parts = row.set.spans(span.start / CHUNK);
                     out.extend(parts.map(|part| {
                         let on = row.on.map(|node| vec![(node, part.pages().0)]);
                         Stretch { span: part, heat: row.heat, on }
                     }));
                 }
-                match out.len() == from {
-                    true => out.push(Stretch { span, heat: *heat, on }),
-                    false => out[from..].sort_unstable_by_key(|s| s.span),
-                }
+                out[from..].sort_unstable_by_key(|s| s.span);
             }
             out
         })

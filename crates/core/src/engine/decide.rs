@@ -338,17 +338,13 @@ impl Engine {
         // As it was observed: in the mean of a chunk it does not matter which of its pages it was.
         let seen = p.map.iter().map(|(s, c)| (s, scales.heat(c, self.now)));
         let chunks = unsure.then(|| Chunks::of(seen));
-        let mut rows = told.rows.iter().peekable();
-        for ((at, (span, cell)), &heat) in (0..).zip(p.map.iter()).zip(told.cells) {
+        for ((span, cell), (heat, rows)) in p.map.iter().zip(told.by_stretch()) {
             all.along = chunks.as_ref().map_or(0, |c| c.heat(span));
             if let Some(from) = away {
                 self.elsewhere(from, cell, heat, &mut sums);
             }
-            let is_apart = rows.peek().is_some_and(|row| row.cell == at);
-            while let Some(row) = rows.next_if(|row| row.cell == at) {
-                self.judge_row(who, p, (span, cell), row, all);
-            }
-            if is_apart {
+            if !rows.is_empty() {
+                rows.iter().for_each(|row| self.judge_row(who, p, (span, cell), row, all));
                 continue;
             }
             let place = cell.place.as_ref();

@@ -267,6 +267,19 @@ pub(super) struct Heats<'a> {
     pub(super) rows: &'a [RowHeat],
 }
 
+impl<'a> Heats<'a> {
+    /// Of each stretch its heat, and its rows where its pages are told apart; in the map's order.
+    pub(super) fn by_stretch(self) -> impl Iterator<Item = (Rate, &'a [RowHeat])> {
+        let mut left = self.rows;
+        (0..).zip(self.cells).map(move |(at, heat)| {
+            let its = left.iter().take_while(|row| row.cell == at).count();
+            let (rows, others) = left.split_at(its);
+            left = others;
+            (*heat, rows)
+        })
+    }
+}
+
 impl Estimate {
     /// The heat of each cell of a map now, and of pages that are told apart.
     ///

@@ -684,7 +684,8 @@ impl HeatMap {
         // What was observed before that counts a quarter: where it was is not kept apart.
         let quiet = Picos(now.0.saturating_sub(t.long.0.saturating_mul(2)));
         if self.tallies > 0 {
-            self.take_together(|_, c| c.heard < quiet && Tally::is_simple(c.place.as_ref()));
+            let on_one = |c: &Cell| c.place.as_ref().is_none_or(|p| p.on.len() <= 1);
+            self.take_together(|_, c| c.heard < quiet && on_one(c));
         }
         self.merge(3, false, quiet, t, |c| {
             let silent = now.saturating_sub(c.at);

@@ -199,8 +199,8 @@ impl Tally {
                 }
                 let more = if big.holds(at) { self.more(at) } else { [0; 2] };
                 let (a, b) = (u32::from(a) + more[0], u32::from(b) + more[1]);
-                let level = |n: u32| n.checked_ilog2().map_or(0, |l| l as usize + 1);
-                let level = |n: u32| level(n).min(LEVELS - 1);
+                let level =
+                    |n: u32| n.checked_ilog2().map_or(0, |l| (l as usize + 1).min(LEVELS - 1));
                 let kind = &mut index[level(a) * LEVELS + level(b)];
                 if *kind == NONE {
                     *kind = kinds.len() as u16;
@@ -368,11 +368,6 @@ impl Tally {
             let nr = u32::try_from(nr >> FINE).unwrap_or(u32::MAX / 2);
             (0..CHUNK).filter(|at| set.holds(*at)).for_each(|at| self.add(i, at as u16, nr));
         }
-    }
-
-    /// Whether all of it is known to be on one node, or nowhere.
-    pub(super) fn is_simple(place: Option<&Place>) -> bool {
-        place.is_none_or(|p| p.on.len() <= 1)
     }
 
     /// What all of its pages, of so many, earn.
