@@ -25,7 +25,6 @@ use crate::homenode::{Own, Runner};
 use crate::nodes::Shelf;
 use anyhow::{Result, bail};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::policy::order::Reason;
 use homenode_core::scenario::Scenario;
 use homenode_core::units::PAGE_SIZE;
 use homenode_report::Better::{Higher, Lower, Neither};
@@ -48,6 +47,8 @@ pub(crate) struct RunFigures {
     accesses: Vec<u64>,
     /// Pages that went from one node to another.
     moved: u64,
+    /// Those that came to a faster tier, and those that went to a slower one.
+    up_and_down: [u64; 2],
     vmstat: VmStat,
     pub(crate) processes: Vec<ProcessFigures>,
     /// What each CPU did, by place.
@@ -86,6 +87,7 @@ impl RunFigures {
             time_ps,
             accesses: shelves.iter().map(of_tier).collect(),
             moved: sim.moved().iter().flatten().sum(),
+            up_and_down: sim.moved_between_tiers(),
             vmstat: sim.vmstat().clone(),
             processes,
             cpus: sim.cpu_figures(),
@@ -118,18 +120,6 @@ impl RunFigures {
     fn percent(part: u64, all: u64) -> f64 {
         part as f64 * 100.0 / all.max(1) as f64
     }
-}
-
-/// Pages promoted by the kernel's rules or by a policy, whose moves the kernel's counters of
-/// promotions do not count.
-pub(crate) fn promoted(vmstat: &VmStat, own: Option<&Own>) -> u64 {
-    vmstat.get(Item::PgpromoteSuccess) + own.map_or(0, |own| own.moved(Reason::Hot))
-}
-
-fn demoted(run: &RunFigures) -> u64 {
-    let kernel = [Item::PgdemoteKswapd, Item::PgdemoteDirect].map(|i| run.vmstat.get(i));
-    let down = |own: &Own| own.moved(Reason::MakeRoom) + own.moved(Reason::SlowUnderLoad);
-    kernel.iter().sum::<u64>() + run.own.as_ref().map_or(0, down)
 }
 
 /// A figure, and how it is taken.
@@ -183,10 +173,10 @@ const IN_TIER: [Figure; 2] = [
 
 const MOVES: &[Taken<RunFigures>] = &[
     (Figure::count("pages promoted", "pages of 4 KiB that came to a faster tier"), |r| {
-        promoted(&r.vmstat, r.own.as_ref()) as f64
+        r.up_and_down[0] as f64
     }),
     (Figure::count("pages demoted", "pages of 4 KiB that went to a slower tier"), |r| {
-        demoted(r) as f64
+        r.up_and_down[1] as f64
     }),
     (Figure::new("moved", "MB", Neither, 1, "memory that went from a node to another"), |r| {
         r.moved_bytes() / 1e6

@@ -3,7 +3,6 @@
 
 use crate::contender::{Contender, Drives, Knowledge};
 use anyhow::{Result, anyhow, bail};
-use homenode_core::policy::order::Reason;
 use homenode_core::policy::{Ledger, Policy};
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
@@ -22,14 +21,6 @@ pub(crate) struct Own {
     pub(crate) ledger: Ledger,
     pub(crate) spent: Spent,
     pub(crate) time: u64,
-}
-
-impl Own {
-    /// Pages that it moved for a reason.
-    pub(crate) fn moved(&self, why: Reason) -> u64 {
-        let rows = self.ledger.moves.iter().filter(|((of, ..), _)| *of == why);
-        rows.map(|(_, m)| m.moved.0).sum()
-    }
 }
 
 impl Runner {

@@ -8,6 +8,7 @@ use crate::simulation::Simulation;
 use crate::vmstat::{Item, VmStat};
 use homenode_core::ksm::{Counters, Effort};
 use homenode_core::units::PAGE_SIZE;
+use std::cmp::Ordering;
 use std::hash::Hasher as _;
 use twox_hash::XxHash3_64;
 
@@ -130,6 +131,23 @@ impl Simulation {
     /// Pages moved, by place of the source and of the target.
     pub fn moved(&self) -> &[Vec<u64>] {
         &self.kernel.moved
+    }
+    /// Pages that came to a faster tier, and those that went to a slower one, by whoever moved them: a policy is
+    /// told of the pages that it asked for, and a huge page takes the rest of itself along.
+    pub fn moved_between_tiers(&self) -> [u64; 2] {
+        let tiers = &self.kernel.tiers;
+        let tier: Vec<_> = self.machine.nodes.iter().map(|n| tiers.tier(n.id)).collect();
+        let mut all = [0, 0];
+        for (from, row) in self.kernel.moved.iter().enumerate() {
+            for (to, pages) in row.iter().enumerate() {
+                match tier[to].cmp(&tier[from]) {
+                    Ordering::Less => all[0] += pages,
+                    Ordering::Greater => all[1] += pages,
+                    Ordering::Equal => {}
+                }
+            }
+        }
+        all
     }
     /// Bytes that each node's medium (by place) has read and written.
     pub fn traffic(&self) -> Vec<[u64; 2]> {

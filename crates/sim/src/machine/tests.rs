@@ -306,6 +306,25 @@ fn looking_and_moving_cost_homenode_what_the_machine_says() {
     assert!(spent > took.0 + 3000 * cost(Cost::PageFrame), "reading and thinking are not free");
 }
 
+/// A page that is asked for takes the rest of its huge page along, and what came to a faster tier is all of it.
+#[test]
+fn what_came_to_a_tier_is_counted_whole_whatever_was_asked_for() {
+    let t = topology(40_000, 40_000, 2);
+    let mut m = booted(&t, Source::Damon, &[]);
+    let huge = Map { huge: Some(true), ..map("a", 2048, 1) };
+    let (who, spans) = m.spawn(
+        process(&[0], vec![huge], vec![touch("a"), Step::Sleep(Picos::from_secs(50))]),
+        None,
+    );
+    see(&mut m, 50);
+    let start = spans[0].start;
+    let one = vec![Span { start, end: start + 1 }];
+    order(&mut m, 1, Act::Move { who, spans: one, from: NodeId(1), to: NodeId(0) }).unwrap();
+    let told = took(&see(&mut m, 50), 1).0;
+    assert_eq!(m.sim.vmstat().get(Item::ThpMigrationSuccess), 1);
+    assert_eq!((told, m.sim.moved_between_tiers()), (Pages(1), [512, 0]));
+}
+
 #[test]
 fn on_one_cpu_homenode_and_a_program_share_it() {
     let t = topology(40_000, 40_000, 1);

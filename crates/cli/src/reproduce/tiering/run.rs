@@ -2,7 +2,6 @@
 
 use super::scaled;
 use crate::contender::{Contender, Contenders};
-use crate::figures;
 use crate::homenode::Runner;
 use crate::reproduce::experiment;
 use crate::reproduce::vary::Vary;
@@ -292,8 +291,7 @@ impl experiment::Bench for Bench {
             }
             before = done;
             if done.is_some() && begun.is_none() {
-                let promoted = figures::promoted(sim.vmstat(), runner.own().as_ref());
-                begun = Some((sim.now(), promoted));
+                begun = Some((sim.now(), sim.moved_between_tiers()[0]));
             }
             if all[0].ended || sim.idle() {
                 break all;
@@ -313,7 +311,7 @@ impl experiment::Bench for Bench {
             [p50, p99, ns(l.max_ps()), l.count() as f64]
         });
         let stat = sim.vmstat();
-        let promoted = figures::promoted(stat, runner.own().as_ref());
+        let [promoted, _] = sim.moved_between_tiers();
         let (from, until_then) = begun.unwrap_or((sim.now(), promoted));
         let seconds = (sim.now() - from) as f64 / 1e12;
         Ok(Scored {
