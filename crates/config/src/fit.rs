@@ -11,9 +11,10 @@
 //! Where a file says so is added by whoever has read the file.
 
 use crate::tree::Seg;
-use homenode_core::scenario::{CpuStep, Mempolicy, Scenario, Step};
+use homenode_core::scenario::{CpuStep, Mempolicy, Process, STREAM_MAX, Scenario, Step};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{CpuId, NodeId};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// What of a scenario a machine hasn't got.
@@ -124,6 +125,19 @@ pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
                 Step::MovePages { to, .. } => {
                     nodes_fit(&Mempolicy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
                 }
+                Step::Stream { map, rate, .. } => {
+                    let (most, who) = most(process, map, machine);
+                    if *rate > most {
+                        return Err(Misfit {
+                            path: path(&[Key("step"), At(s), Key("rate")]),
+                            what: format!(
+                                "{} is more than {STREAM_MAX} times what {who}; ask for {} at most",
+                                crate::write_rate(*rate),
+                                crate::write_rate(most)
+                            ),
+                        });
+                    }
+                }
                 // These name no node.
                 Step::Touch { .. }
                 | Step::Initialize { .. }
@@ -147,6 +161,29 @@ pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
         }
     }
     Ok(())
+}
+
+/// What a stream over a mapping may ask for, in MB/s, and what gives the bound: the widest of the nodes
+/// that the mapping may lie on, by its policy or by steps.
+///
+/// Source: specs/load.md#stream.
+fn most(process: &Process, map: &str, machine: &Hardware) -> (u64, String) {
+    let own = process.maps.iter().find(|m| m.name == map).map(|m| &m.policy);
+    let policy = own.filter(|own| **own != Mempolicy::Default).unwrap_or(&process.policy);
+    let moved = process.steps.iter().any(|step| {
+        let moves = matches!(step, Step::Mbind { .. } | Step::MovePages { .. });
+        moves && step.map() == Some(map)
+    });
+    let may = |id: &NodeId| match policy {
+        Mempolicy::Bind { nodes, .. } if !moved => nodes.contains(id),
+        _ => true,
+    };
+    let nodes = machine.nodes.iter().map(|n| n.id).filter(may);
+    let (read, node) = nodes
+        .map(|id| (machine.bandwidth(id)[0], id))
+        .max_by_key(|&(read, id)| (read, Reverse(id)))
+        .unwrap_or_default();
+    (read.saturating_mul(STREAM_MAX), format!("node {node} reads ({})", crate::write_rate(read)))
 }
 
 /// The CPUs of a machine that a group and those above it allow.

@@ -49,7 +49,7 @@ pub use list::{parse_list, write_list};
 pub use machine::{parse_machine, read_machine};
 pub use notes::notes;
 pub use parts::{AddNode, Part, PartError, Size, add_node, parse_add_node, shrink_dram};
-pub use quantity::{parse_size, parse_time, write_size, write_time};
+pub use quantity::{parse_rate, parse_size, parse_time, write_rate, write_size, write_time};
 pub use scenario::{
     ScenarioFile, parse_scenario, read_scenario, read_scenario_and_machine, set_choice,
 };

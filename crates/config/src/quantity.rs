@@ -1,6 +1,6 @@
 //! Numbers with units: `89.3` ns, `"64 GiB"`, `"10us"`, without floating point.
 
-use homenode_core::topology::MAX_SIZE;
+use homenode_core::topology::{BANDWIDTH_BOUNDS, MAX_SIZE};
 use homenode_core::units::{Bytes, Picos};
 
 /// Why a decimal can't be stored exactly.
@@ -84,6 +84,8 @@ pub fn write_size(b: Bytes) -> String {
     format!("{} {name}", b.0 / scale)
 }
 
+const RATES: [(&str, u64); 2] = [("GB/s", 1000), ("MB/s", 1)];
+
 const TIMES: [(&str, u64); 5] =
     [("s", 1_000_000_000_000), ("ms", 1_000_000_000), ("us", 1_000_000), ("ns", 1_000), ("ps", 1)];
 
@@ -119,6 +121,34 @@ pub fn write_time(t: Picos) -> String {
     }
     let (name, scale) = TIMES.iter().find(|(_, scale)| t.0 % scale == 0).unwrap_or(&TIMES[4]);
     format!("{}{name}", t.0 / scale)
+}
+
+/// Megabytes (10^6 bytes) a second of a text such as `12 GB/s` or `500MB/s`; `0 GB/s` is allowed.
+///
+/// # Errors
+/// A sentence that says what is allowed: MB/s or GB/s, up to a petabyte a second.
+pub fn parse_rate(s: &str) -> Result<u64, String> {
+    let (number, unit) = split(s);
+    let Some((_, scale)) = RATES.iter().find(|(name, _)| *name == unit) else {
+        return Err(format!("\"{s}\" is no rate; write it with MB/s or GB/s, such as \"12 GB/s\""));
+    };
+    match stored(number, *scale) {
+        Ok(v) if v <= BANDWIDTH_BOUNDS.1 => Ok(v),
+        Ok(_) | Err(Decimal::TooLarge) => {
+            Err(format!("{s} is too much; a rate is at most 1000000 GB/s"))
+        }
+        Err(Decimal::Negative) => Err(format!("{s} is negative; a rate is 0 GB/s or more")),
+        Err(Decimal::TooFine) => Err(format!("{s} is finer than a megabyte a second")),
+        Err(Decimal::NotPlain) => {
+            Err(format!("\"{s}\" is no rate; write one such as \"12 GB/s\" or \"500MB/s\""))
+        }
+    }
+}
+
+/// A rate in its largest whole unit: `12 GB/s`.
+pub fn write_rate(mbps: u64) -> String {
+    let (name, scale) = RATES.iter().find(|(_, scale)| mbps % scale == 0).unwrap_or(&RATES[1]);
+    format!("{} {name}", mbps / scale)
 }
 
 fn split(s: &str) -> (&str, &str) {
@@ -162,6 +192,12 @@ mod tests {
         for bad in ["10", "10 min", "-1s", "1000001s", "0.1ps", "s"] {
             assert!(parse_time(bad).is_err(), "{bad}");
         }
+        assert_eq!(parse_rate("12.5 GB/s"), Ok(12_500));
+        assert_eq!(parse_rate("500MB/s"), Ok(500));
+        assert_eq!(parse_rate("0 GB/s"), Ok(0));
+        for bad in ["12", "12 GB", "12 GiB/s", "-1 GB/s", "0.5 MB/s", "1000001 GB/s", "GB/s"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
     }
 
     proptest! {
@@ -169,11 +205,13 @@ mod tests {
         fn sizes_and_times_come_back(size in 1u64..=1 << 52, time in 0u64..1_000_000_000_000_000_000) {
             prop_assert_eq!(parse_size(&write_size(Bytes(size))), Ok(Bytes(size)));
             prop_assert_eq!(parse_time(&write_time(Picos(time))), Ok(Picos(time)));
+            let rate = size % 1_000_000_000;
+            prop_assert_eq!(parse_rate(&write_rate(rate)), Ok(rate));
         }
 
         #[test]
         fn garbage_never_panics(s in "\\PC*") {
-            let _ = (parse_size(&s), parse_time(&s), stored(&s, 1000));
+            let _ = (parse_size(&s), parse_time(&s), parse_rate(&s), stored(&s, 1000));
         }
     }
 }

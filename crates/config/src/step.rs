@@ -18,9 +18,10 @@ use homenode_core::pattern::{Allowed, PATTERNS, Parameter, Pattern};
 use homenode_core::scenario::{Again, MLP_MAX, Step, TouchOrder, Until};
 use homenode_core::units::Picos;
 
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 16] = [
     "touch",
     "access",
+    "stream",
     "sleep",
     "fork",
     "wait",
@@ -58,6 +59,16 @@ pub(crate) fn step(c: &Cur<'_>, maps: &[&str], named: Named<'_>) -> Result<Step,
     Ok(match word {
         "touch" => Step::Touch { map: map(&c.table(&["do", "map"])?)? },
         "access" => access(c, map)?,
+        "stream" => {
+            let t = c.table(&["do", "map", "rate", "write", "time"])?;
+            let (map, time) = (map(&t)?, t.get("time")?.positive_time()?);
+            let write = t.opt("write").map_or(Ok(0), |w| w.thousandths(0, 1000))?;
+            match t.get("rate")?.rate()? {
+                // Nothing is asked for, as at one end of a row of rates.
+                0 => Step::Sleep(time),
+                rate => Step::Stream { map, rate, write, time },
+            }
+        }
         "sleep" => Step::Sleep(c.table(&["do", "time"])?.get("time")?.positive_time()?),
         "fork" => alone(Step::Fork)?,
         "wait" => alone(Step::Wait)?,

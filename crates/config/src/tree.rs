@@ -319,6 +319,14 @@ impl<'a> Cur<'a> {
         }
     }
 
+    /// Megabytes a second.
+    pub(crate) fn rate(&self) -> Result<u64, ConfigError> {
+        match &self.val.kind {
+            Kind::Text(s) => quantity::parse_rate(s).map_err(|e| self.error(e)),
+            _ => Err(self.expected("bytes a second with their unit, such as \"12 GB/s\"")),
+        }
+    }
+
     /// A span of time: one above 0.
     pub(crate) fn positive_time(&self) -> Result<Picos, ConfigError> {
         match self.time()? {

@@ -8,6 +8,11 @@ use homenode_fixtures::Folder;
 const MACHINE: &str = include_str!("good-machine.toml");
 const SCENARIO: &str = include_str!("good-scenario.toml");
 const GUESTS: &str = include_str!("good-guests.toml");
+/// In place of the good file's access step.
+const STREAM: (&str, &str) = (
+    "do = \"access\"\nmap = \"heap\"\npattern = \"gauss\"\nsd = 125\nwrite = 300\ncompute = \"20ns\"",
+    "do = \"stream\"\nmap = \"heap\"\nrate = \"1 GB/s\"",
+);
 const TASKS: &str = include_str!("good-tasks.toml");
 const GROUPS: &str = include_str!("good-groups.toml");
 
@@ -425,6 +430,12 @@ fn scenario_keys_and_values() {
             &[("write = 300", "mlp = 0")],
             &[("write = 300", "mlp = 65")],
             &[("write = 300", "mlp = 1.5")],
+            &[STREAM, ("rate = \"1 GB/s\"", "rate = \"200.001 GB/s\"")],
+            &[STREAM, ("rate = \"1 GB/s\"", "rate = \"1 GiB/s\"")],
+            &[STREAM, ("rate = \"1 GB/s\"", "rate = \"-1 GB/s\"")],
+            &[STREAM, ("rate = \"1 GB/s\"", "rate = 1")],
+            &[STREAM, ("rate = \"1 GB/s\"", "")],
+            &[STREAM, ("rate = \"1 GB/s\"", "rate = \"1 GB/s\"\nmlp = 2")],
             &[("time = \"2s\"", "time = \"2s\"\naccesses = 5")],
             &[("time = \"2s\"", "")],
             &[("time = \"2s\"", "time = \"2 min\"")],
@@ -457,6 +468,12 @@ fn scenario_keys_and_values() {
             run.toml:44:7: process[0].step[1].mlp: 0 is out of range; a whole number from 1 to 64 is allowed
             run.toml:44:7: process[0].step[1].mlp: 65 is out of range; a whole number from 1 to 64 is allowed
             run.toml:44:7: process[0].step[1].mlp: 1.5 is no whole number; a whole number from 1 to 64 is allowed
+            run.toml:42:8: process[0].step[1].rate: 200001 MB/s is more than 10 times what node 0 reads (20 GB/s); ask for 200 GB/s at most
+            run.toml:42:8: process[0].step[1].rate: "1 GiB/s" is no rate; write it with MB/s or GB/s, such as "12 GB/s"
+            run.toml:42:8: process[0].step[1].rate: -1 GB/s is negative; a rate is 0 GB/s or more
+            run.toml:42:8: process[0].step[1].rate: expected bytes a second with their unit, such as "12 GB/s", found a number
+            run.toml:39:1: process[0].step[1]: the key "rate" is missing
+            run.toml:43:1: process[0].step[1].mlp: unknown key; did you mean "map"?
             run.toml:46:8: process[0].step[1].time: an access step ends after "accesses" or after "time", not both
             run.toml:39:1: process[0].step[1]: an access step says when it ends: "accesses" or "time" is missing
             run.toml:46:8: process[0].step[1].time: "2 min" is no time; write it with ps, ns, us, ms or s, such as "10us"

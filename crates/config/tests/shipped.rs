@@ -184,6 +184,42 @@ fn a_scenario_means_what_it_says() {
     assert_eq!(file.scenario, expected);
 }
 
+/// What its text says of its streams, held against what they ask for.
+#[test]
+fn rising_load_asks_for_so_many_times_the_bandwidth() {
+    let path = folder("scenarios/rising-load.toml");
+    let (scenario, machine) = read_scenario_and_machine(&path).unwrap_or_else(|e| panic!("{e}"));
+    let steps = scenario.processes.iter().flat_map(|p| &p.steps);
+    let asked = steps.filter_map(|s| match s {
+        Step::Stream { rate, .. } => Some(*rate),
+        _ => None,
+    });
+    let [read, _] = machine.bandwidth(NodeId(0));
+    assert!(read.abs_diff(41_000) < 100, "{read}");
+    assert_eq!(asked.collect::<Vec<_>>(), [20_500, 41_000, 82_000, 123_000]);
+    assert!(scenario.about.contains("20.5, 41, 82 and 123 GB/s in a DRAM of 41"));
+}
+
+/// At one end of what may be asked for a task sleeps, at the other it asks for ten times the widest node.
+#[test]
+fn a_stream_may_ask_for_nothing_and_for_ten_times() {
+    let good = include_str!("good-scenario.toml");
+    let access = &good[good.find("do = \"access\"").expect("an access")..];
+    let access = &access[..access.find("time = ").expect("its end")];
+    let with = |rate: &str| {
+        let step = format!("do = \"stream\"\nmap = \"heap\"\nrate = \"{rate}\"\nwrite = 250\n");
+        let file = parse_scenario("run.toml", &good.replacen(access, &step, 1))
+            .unwrap_or_else(|e| panic!("{e}"));
+        file.check(&parse_machine("box.toml", include_str!("good-machine.toml")).expect("good"))
+            .unwrap_or_else(|e| panic!("{e}"));
+        file.scenario.processes[0].steps[1].clone()
+    };
+    let time = Picos::from_secs(2);
+    assert_eq!(with("0 GB/s"), Step::Sleep(time));
+    let most = Step::Stream { map: "heap".into(), rate: 200_000, write: 250, time };
+    assert_eq!(with("200 GB/s"), most);
+}
+
 /// A process in few words.
 fn told(p: &Process) -> String {
     let cpus: Vec<u32> = p.cpus.iter().map(|c| c.0).collect();

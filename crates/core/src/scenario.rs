@@ -462,6 +462,11 @@ pub enum Mempolicy {
 /// Most accesses of a step that are under way at once: no core has more lines under way.
 pub const MLP_MAX: u32 = 64;
 
+/// Most that a stream asks for, in bandwidths of the node that serves it.
+///
+/// Source: specs/load.md#stream.
+pub const STREAM_MAX: u64 = 10;
+
 /// Something that a thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -506,6 +511,18 @@ pub enum Step {
         mlp: u32,
         /// How long.
         until: Until,
+    },
+    /// Read lines of a mapping in order, so many bytes a second, as others on a machine do who need a part
+    /// of a node's bandwidth. Source: specs/load.md#stream.
+    Stream {
+        /// The mapping's name; each thread takes its share.
+        map: String,
+        /// What all threads together ask for, in MB/s, at least 1: lines of 64 bytes.
+        rate: u64,
+        /// Written lines among them, in thousandths.
+        write: u32,
+        /// How long.
+        time: Picos,
     },
     /// Sleep, using no CPU.
     Sleep(Picos),
@@ -577,6 +594,7 @@ impl Step {
             | Self::Initialize { map, .. }
             | Self::Map { map }
             | Self::Access { map, .. }
+            | Self::Stream { map, .. }
             | Self::Fill { map, .. }
             | Self::Madvise { map, .. }
             | Self::Unmap { map }
@@ -590,6 +608,10 @@ impl Step {
             | Self::Repeat { .. }
             | Self::Cpu(_) => None,
         }
+    }
+    /// Whether it accesses a mapping over and over, rather than each page once.
+    pub fn accesses(&self) -> bool {
+        matches!(self, Self::Access { .. } | Self::Stream { .. })
     }
 }
 

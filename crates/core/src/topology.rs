@@ -394,6 +394,13 @@ impl Hardware {
     pub fn link(&self, from: NodeId, to: NodeId) -> Option<&Link> {
         self.links.iter().find(|l| l.from == from && l.to == to)
     }
+    /// A node's own read and write bandwidth, in MB/s: what its best initiators see.
+    pub fn bandwidth(&self, of: NodeId) -> [u64; 2] {
+        let best = |f: fn(&Link) -> &Constant| {
+            self.links.iter().filter(|l| l.to == of).map(|l| f(l).value).max().unwrap_or(0)
+        };
+        [best(|l| &l.read_bandwidth), best(|l| &l.write_bandwidth)]
+    }
     /// What an access takes by footprint, where that was measured.
     pub fn curve(&self, walk: Walk) -> Option<&Curve> {
         self.curves.iter().find(|c| c.walk == walk)

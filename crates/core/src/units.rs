@@ -10,6 +10,8 @@ use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 
 /// Bytes in a base page.
 pub const PAGE_SIZE: u64 = 4096;
+/// Bytes of a line of a cache, the unit of what an access moves.
+pub const LINE_SIZE: u64 = 64;
 /// Base pages in a huge page (2 MiB).
 pub const HUGE_PAGES: u64 = 512;
 /// The kernel's tick rate in Debian's builds, per second.

@@ -17,13 +17,13 @@
 
 use homenode_core::costs::Cost;
 use homenode_core::loaded::{Loaded, Path};
-use homenode_core::topology::{Hardware, Link, Medium};
+use homenode_core::topology::{Hardware, Medium};
 use std::sync::Arc;
 
 /// How long a window is, in picoseconds.
 pub(crate) const WINDOW: u64 = 100_000_000;
 /// Bytes of a line, the unit of what an access moves.
-pub(crate) const LINE: u64 = 64;
+pub(crate) const LINE: u64 = homenode_core::units::LINE_SIZE;
 /// Such lines in a page.
 pub(crate) const PAGE_LINES: u64 = homenode_core::units::PAGE_SIZE / LINE;
 
@@ -219,15 +219,12 @@ impl Loads {
         let place = |id| machine.position(id).unwrap_or(0);
         let to = |p: usize| machine.links.iter().filter(move |l| place(l.to) == p);
         let node = |p: usize| {
-            // A node's own bandwidth is what its best initiators see.
-            let best = |f: fn(&Link) -> u64| to(p).map(f).max().unwrap_or(1);
             let medium = machine.nodes[p].medium;
             let grain = match medium {
                 Medium::Pmem => machine.costs.get(Cost::PmemLine),
                 Medium::Dram | Medium::Cxl => LINE,
             };
-            let (read, write) =
-                (best(|l| l.read_bandwidth.value), best(|l| l.write_bandwidth.value));
+            let [read, write] = machine.bandwidth(machine.nodes[p].id);
             Load::new(read, write, grain, &machine.loaded(medium.path()))
         };
         let nearest = |p: usize| {
@@ -267,12 +264,26 @@ impl Loads {
         (reads, writes, part): (u64, u64, u64),
     ) {
         self.nodes[node].access(reads, writes, part);
+        let (read, written) = Load::bytes(LINE, lines.0, lines.1, 0);
+        self.cross((from, node), read, written);
+    }
+    /// Bytes that go between CPUs and a memory of another socket.
+    #[inline]
+    fn cross(&mut self, (from, node): (usize, usize), read: u64, written: u64) {
         let home = self.home[node];
         if home != from {
-            let (read, written) = Load::bytes(LINE, lines.0, lines.1, 0);
             self.carry(home, from, read);
             self.carry(from, home, written);
         }
+    }
+    /// Whole lines in order that CPUs of `from` read and wrote in the memory of `node`: no grain is read twice.
+    ///
+    /// Source: specs/load.md#stream.
+    pub(crate) fn streamed(&mut self, (from, node): (usize, usize), reads: u64, writes: u64) {
+        let (read, written) = Load::bytes(LINE, reads, writes, 0);
+        self.nodes[node].read += read;
+        self.nodes[node].written += written;
+        self.cross((from, node), read, written);
     }
     /// Bytes that are copied from one node to another.
     pub(crate) fn copied(&mut self, from: usize, to: usize, bytes: u64) {
@@ -307,6 +318,19 @@ impl Loads {
     pub(crate) fn apply(&self, from: usize, node: usize, ps: u64) -> u64 {
         longer(ps, self.factor(from, node))
     }
+    /// The time in which CPUs of `from` get each line of `node` that they ask for once in `ps` picoseconds:
+    /// that time up to the bandwidth, and longer as soon as they wait longer than the curve says of all of it.
+    ///
+    /// Source: specs/load.md#stream.
+    pub(crate) fn paced(&self, from: usize, node: usize, ps: u64) -> u64 {
+        let way = self.ways[self.home[node]][from].as_ref();
+        let most = |queue: &Queue| queue.growth[STEPS];
+        let full = ONE + most(&self.nodes[node].queue) + way.map_or(0, |way| most(&way.queue));
+        match self.factor(from, node) {
+            now if now > full => (u128::from(ps) * u128::from(now) / u128::from(full)) as u64,
+            _ => ps,
+        }
+    }
     /// Picoseconds under load of a copy that takes `ps` unloaded.
     pub(crate) fn apply_copy(&self, from: usize, to: usize, ps: u64) -> u64 {
         let both = self.nodes[from].apply(self.nodes[to].apply(ps));
@@ -318,6 +342,7 @@ impl Loads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::topology::Link;
 
     fn dram(mbps: u64, grain: u64) -> Load {
         Load::new(mbps, mbps, grain, &Loaded::published(Path::Dram))

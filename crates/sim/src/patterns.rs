@@ -3,6 +3,7 @@
 mod graph;
 
 use crate::hot::OP_WRITE;
+use crate::load::PAGE_LINES;
 use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf, coprime_step};
 use graph::Search;
 use homenode_core::scenario::{Pattern, TouchOrder, Until};
@@ -21,13 +22,36 @@ enum Generator {
     NormalIh(NormalIh),
     Pareto(Pareto),
     Zipf(Box<Zipf>),
-    ZipfDrift { zipf: Box<Zipf>, every: u64 },
+    ZipfDrift {
+        zipf: Box<Zipf>,
+        every: u64,
+    },
     Search(Box<Search>),
-    Sequential { at: u64 },
-    Linear { at: u64, stride: u64, phase: u64 },
-    MiddleFirst { at: u64 },
-    Scattered { at: u64, step: u64 },
-    HotSpot { pages: u64, share: u64, every: u64, start: u64 },
+    Sequential {
+        at: u64,
+    },
+    /// Each of a page's lines, page by page.
+    Lines {
+        at: u64,
+    },
+    Linear {
+        at: u64,
+        stride: u64,
+        phase: u64,
+    },
+    MiddleFirst {
+        at: u64,
+    },
+    Scattered {
+        at: u64,
+        step: u64,
+    },
+    HotSpot {
+        pages: u64,
+        share: u64,
+        every: u64,
+        start: u64,
+    },
 }
 
 /// A stretch of a mapping that is being accessed.
@@ -87,8 +111,12 @@ impl Access {
             Until::Accesses(n) => n,
             Until::Time(_) => u64::MAX,
         };
-        let write = u64::from(write) * 65_536 / 1000;
-        Self { first, pages, generator, write, left, random }
+        Self { first, pages, generator, write: in_all(write), left, random }
+    }
+    /// Lines of `first .. first + pages` in order, again and again.
+    pub(crate) fn stream((first, pages): (u32, u64), write: u32, random: Stream) -> Self {
+        let generator = Generator::Lines { at: 0 };
+        Self { first, pages, generator, write: in_all(write), left: u64::MAX, random }
     }
     /// Every page of `first .. first + pages` once, written.
     pub(crate) fn touch(first: u32, pages: u64, random: Stream) -> Self {
@@ -158,6 +186,11 @@ impl Access {
                 *at = if page + 1 == pages { 0 } else { page + 1 };
                 page
             }),
+            Generator::Lines { at } => to.pages(|_| {
+                let line = *at;
+                *at = if line + 1 == pages * PAGE_LINES { 0 } else { line + 1 };
+                line / PAGE_LINES
+            }),
             Generator::HotSpot { pages: hot, share, every, start } => {
                 let moves = now.saturating_sub(*start) / *every;
                 let base = (u128::from(moves) * u128::from(*hot) % u128::from(pages)) as u64;
@@ -171,6 +204,11 @@ impl Access {
             }
         }
     }
+}
+
+/// A share in thousandths, in 2^-16.
+fn in_all(permille: u32) -> u64 {
+    u64::from(permille) * 65_536 / 1000
 }
 
 /// Operations that are being made.

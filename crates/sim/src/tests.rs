@@ -20,4 +20,5 @@ mod replay;
 mod sampling;
 mod spins;
 mod steps;
+mod stream;
 mod wakelist;

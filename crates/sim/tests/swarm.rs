@@ -150,6 +150,12 @@ fn draw_process(d: &mut Draw, m: &Hardware, i: u64, share: u64) -> Process {
                     m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
                 steps.push(Step::MovePages { map: name.clone(), to: d.of(&with) });
             }
+            8 if d.one_in(4) => {
+                let write = if maps[which].read_only { 0 } else { d.of(&[0, 500, 1000]) };
+                let (rate, ms) = (d.of(&[1, 300, 5_000, 100_000]), d.between(1, 20));
+                let time = Picos::from_ms(ms);
+                steps.push(Step::Stream { map: name.clone(), rate, write, time });
+            }
             _ => {
                 let write = if maps[which].read_only { 0 } else { d.of(&[0, 100, 300, 1000]) };
                 let until = if d.one_in(2) {
@@ -519,6 +525,10 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
                         if matches!(pattern, Pattern::HotSpot { .. }) {
                             *pattern = Pattern::Uniform;
                         }
+                    }
+                    // How many lines it has depends on the load.
+                    Step::Stream { map, write, .. } => {
+                        *s = access(map, Pattern::Sequential, *write, Until::Accesses(2000));
                     }
                     Step::Mbind { policy, .. } => *policy = Mempolicy::Default,
                     Step::Repeat { until, .. } => *until = Again::Times(2),

@@ -100,8 +100,9 @@ impl Workload {
     /// About how long it takes: of all programs the longest time of steps.
     pub(super) fn takes(&self) -> Picos {
         let time = |step: &Step| match step {
-            Step::Access { until: Until::Time(time), .. } => time.0,
-            Step::Sleep(time) => time.0,
+            Step::Access { until: Until::Time(time), .. }
+            | Step::Stream { time, .. }
+            | Step::Sleep(time) => time.0,
             _ => 0,
         };
         let programs = self.scenario.processes.iter();

@@ -3,6 +3,7 @@
 use super::{Part, Rows, RunFigures, Shown};
 use crate::nodes::Shelf;
 use homenode_core::scenario::{Process, Scenario, Step};
+use homenode_core::units::LINE_SIZE;
 use homenode_report::Better::{Higher, Lower, Neither};
 use homenode_report::Figure;
 use homenode_sim::ProcessFigures;
@@ -18,6 +19,8 @@ struct Alike<'a> {
     main: &'a [usize],
     /// Places of the fastest nodes.
     fast: &'a [usize],
+    /// The places of its streams among its steps.
+    streams: &'a [usize],
 }
 
 impl Alike<'_> {
@@ -56,6 +59,11 @@ const RATE: Taken =
         a.mean(|p| rate(p, a.main))
     });
 
+const STREAMED: Taken = (
+    Figure::new("streamed", "GB/s", Higher, 3, "what its streams had, in lines of 64 bytes"),
+    |a| a.mean(|p| rate(p, a.streams)) * LINE_SIZE as f64 / 1e9,
+);
+
 const DEVIATION: Taken =
     (Figure::new("their deviation", "%", Lower, 3, "by how much these rates lie apart"), |a| {
         deviation(&a.all.iter().map(|p| rate(p, a.main)).collect::<Vec<_>>())
@@ -78,7 +86,7 @@ const ALLOCATIONS: [Taken; 4] = [
 ];
 
 pub(super) fn all() -> impl Iterator<Item = Figure> {
-    let all = [TIME, IN_TIER, RATE, DEVIATION].into_iter().chain(ALLOCATIONS);
+    let all = [TIME, IN_TIER, RATE, STREAMED, DEVIATION].into_iter().chain(ALLOCATIONS);
     all.map(|(figure, _)| figure)
 }
 
@@ -91,14 +99,21 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) 
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     let several =
         scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks));
+    let beside = scenario.processes.iter().any(|p| p.steps.iter().any(is_stream));
     for (of, name) in together(&all, runs) {
         let steps = &all[of.start].steps;
         let main = main_part(steps);
+        let streams: Vec<usize> = (0..steps.len()).filter(|&i| is_stream(&steps[i])).collect();
         let fast = shelves.first().map(|s| s.places.as_slice()).unwrap_or_default();
         let mut push = |(figure, get): &Taken, what: &str, shown: bool| {
             let shown = if several && shown { Shown::IfAny } else { Shown::Never };
             let row = rows.push(Part::Processes, figure, what, shown, &|r| {
-                Some(get(&Alike { all: &r.processes[of.clone()], main: &main, fast }))
+                Some(get(&Alike {
+                    all: &r.processes[of.clone()],
+                    main: &main,
+                    fast,
+                    streams: &streams,
+                }))
             });
             row.name = format!("{name}: {}", row.name);
         };
@@ -108,7 +123,9 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) 
             push(&IN_TIER, &first.name, runs.iter().any(any));
         }
         let phases = steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier));
-        push(&RATE, "", phases);
+        // Who shares a machine with streams asks how fast it was in its own time.
+        push(&RATE, "", phases || (beside && streams.is_empty()));
+        push(&STREAMED, "", !streams.is_empty());
         if of.len() > 1 {
             push(&DEVIATION, "", phases);
         }
@@ -117,6 +134,10 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) 
             push(figure, "", allocates);
         }
     }
+}
+
+fn is_stream(step: &Step) -> bool {
+    matches!(step, Step::Stream { .. })
 }
 
 /// Whether a process has used memory.
@@ -163,7 +184,7 @@ fn stretches(all: &[&Process]) -> Vec<Range<usize>> {
 /// The steps whose accesses are a process's main part: the last pattern, as pmbench's
 /// is, with those that are repeated together with it. What came before warms up.
 fn main_part(steps: &[Step]) -> Vec<usize> {
-    let pattern = |i: &usize| matches!(steps[*i], Step::Access { .. });
+    let pattern = |i: &usize| steps[*i].accesses();
     let Some(last) = (0..steps.len()).rev().find(pattern) else { return Vec::new() };
     let mut loops = steps.iter().enumerate().filter_map(|(i, s)| match s {
         Step::Repeat { steps: n, .. } => Some(i.saturating_sub(*n as usize)..i),

@@ -2,12 +2,13 @@
 
 use super::calls::{Begun, Call, CallsAhead, Order, Place, Prices, Thread};
 use super::compute::Computing;
-use super::stretch::{Filling, Stretch, Wide};
+use super::stretch::{Filling, Pace, Stretch, Wide};
 use super::{Ahead, Program};
 use crate::channel::{Channels, Message, Tried};
 use crate::cpus::parts;
 use crate::hot;
 use crate::kernel::Kernel;
+use crate::load::LINE;
 use crate::memory::BLOCK;
 use crate::overlap::Overlap;
 use crate::patterns::Access;
@@ -243,8 +244,8 @@ impl Steps {
                     Step::Cpu(step) => self.cpu_step(sim, id, step, program),
                     _ => self.step(sim, id, step, program),
                 }
-                let quiet = self.call.is_some()
-                    || matches!(step, Step::Access { .. } | Step::Repeat { .. });
+                let quiet =
+                    self.call.is_some() || (step.accesses() || matches!(step, Step::Repeat { .. }));
                 quiet && sim.tasks[id].clock == clock
             }
             None => {
@@ -305,8 +306,7 @@ impl Steps {
             }
             Step::Touch { .. } | Step::Fill { .. } => {
                 if let Some((start, pages, first)) = find(&sim.kernel) {
-                    let (i, n) = (self.thread, self.threads);
-                    let (a, b) = (pages * i / n, pages * (i + 1) / n);
+                    let (a, b) = self.share(pages);
                     let share = first + a as u32..first + b as u32;
                     let filling = match step {
                         Step::Fill { content, .. } => {
@@ -356,11 +356,23 @@ impl Steps {
                     let share = (first, pages);
                     let a = Access::new(share, thread, *pattern, *write, *until, clock, random);
                     self.stretch.compute = compute.0;
-                    self.stretch.wide =
-                        (*mlp > 1).then(|| Box::new(Wide::new(*mlp, Overlap::of(&sim.machine))));
+                    let wide = || Box::new(Wide::new(*mlp, Overlap::of(&sim.machine)));
+                    self.stretch.pace = (*mlp > 1).then(|| Pace::Wide(wide()));
                     if let Until::Time(t) = until {
                         self.stretch.deadline = clock + t.0;
                     }
+                    self.begin(sim, id, a);
+                }
+            }
+            Step::Stream { rate, write, time, .. } => {
+                if let Some((_, pages, first)) = find(&sim.kernel) {
+                    let (from, to) = self.share(pages);
+                    let random = self.random(sim.seed);
+                    let share = (first + from as u32, (to - from).max(1));
+                    let a = Access::stream(share, *write, random);
+                    let each = LINE * 1_000_000 * self.threads / rate;
+                    self.stretch.pace = Some(Pace::Stream(each.max(1)));
+                    self.stretch.deadline = clock + time.0;
                     self.begin(sim, id, a);
                 }
             }
@@ -425,6 +437,11 @@ impl Steps {
             self.left[at].1 = round;
         }
         self.left[at].1.pop().map(|n| n as usize)
+    }
+    /// The part of so many pages that is this thread's: its first page, and the first that isn't.
+    fn share(&self, pages: u64) -> (u64, u64) {
+        let (i, n) = (self.thread, self.threads);
+        (pages * i / n, pages * (i + 1) / n)
     }
     /// The accesses of a step begin.
     fn begin(&mut self, sim: &mut Simulation, id: usize, access: Access) {

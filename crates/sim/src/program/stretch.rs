@@ -24,11 +24,37 @@ pub(crate) struct Stretch {
     /// Computing before each access, in picoseconds at full speed.
     pub(crate) compute: u64,
     /// How its accesses overlap; `None`: each waits for the one before it.
-    pub(crate) wide: Option<Box<Wide>>,
+    pub(crate) pace: Option<Pace>,
     /// What it writes, if that is said: then each page is an act.
     pub(crate) filling: Option<Filling>,
     /// What it has run ahead, or done, and not counted yet.
     counts: Counts,
+}
+
+/// Accesses that do not wait each for the one before it.
+#[derive(Clone)]
+pub(crate) enum Pace {
+    /// Several are under way at once.
+    Wide(Box<Wide>),
+    /// A line is asked for in each so many picoseconds, 1 at least. Source: specs/load.md#stream.
+    Stream(u64),
+}
+
+impl Pace {
+    /// What a load takes where nothing else loads its node.
+    fn unloaded(&self, latency: u64, compute: u64) -> u64 {
+        match self {
+            Self::Wide(wide) => wide.unloaded(latency, compute),
+            Self::Stream(ps) => *ps,
+        }
+    }
+    /// What an access of each kind costs on a CPU.
+    fn costs(&mut self, sim: &Simulation, cpu: usize, compute: u64) -> CostTable {
+        match self {
+            Self::Wide(wide) => wide.costs(sim, cpu, compute),
+            Self::Stream(ps) => sim.paced_from(cpu, *ps),
+        }
+    }
 }
 
 /// Accesses of which several are under way at once.
@@ -102,7 +128,7 @@ impl Default for Stretch {
             counts: Counts::default(),
             compute: 0,
             deadline: u64::MAX,
-            wide: None,
+            pace: None,
             filling: None,
         }
     }
@@ -112,6 +138,10 @@ impl Stretch {
     /// The operations begin anew.
     pub(crate) fn rewind(&mut self) {
         (self.at, self.began, self.sampled) = (0, 0, 0);
+    }
+    /// Whether its accesses are lines that follow one another.
+    fn in_order(&self) -> bool {
+        matches!(self.pace.as_ref(), Some(Pace::Stream(_)))
     }
     /// It has nothing to run ahead.
     #[inline]
@@ -217,7 +247,7 @@ impl Stretch {
         if done > 0 || failed.is_some() {
             sim.charge(id, system, Why::System);
             sim.charge(id, ctx.clock - began - system, Why::User);
-            sim.account(id, &mut made);
+            sim.account(id, &mut made, self.in_order());
             self.score(sim, id, &ops[self.sampled..from + done]);
             (self.began, self.sampled) = (from + done, from + done);
         }
@@ -230,7 +260,8 @@ impl Stretch {
     }
     /// What it has run ahead counts.
     pub(crate) fn settle(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) {
-        sim.account(id, &mut self.counts);
+        let in_order = self.in_order();
+        sim.account(id, &mut self.counts, in_order);
         self.began = self.at;
         // Before an act, both are sampled together.
         if !sim.cpus[sim.tasks[id].cpu].before_act {
@@ -257,9 +288,9 @@ impl Stretch {
     #[inline]
     fn score(&self, sim: &mut Simulation, id: usize, ops: &[u32]) {
         if sim.kernel.score.is_some() && !ops.is_empty() {
-            let (compute, wide) = (self.compute, self.wide.as_deref());
-            sim.score_accesses(id, ops, |latency| match wide {
-                Some(wide) => wide.unloaded(latency, compute),
+            let (compute, pace) = (self.compute, self.pace.as_ref());
+            sim.score_accesses(id, ops, |latency| match pace {
+                Some(pace) => pace.unloaded(latency, compute),
                 None => latency + compute,
             });
         }
@@ -288,7 +319,7 @@ impl Stretch {
                 let told = self.costs(sim, cpu);
                 let cost = told.as_ref().unwrap_or(sim.latency_from(cpu))[kind];
                 sim.charge(id, cost, Why::User);
-                sim.account_one(id, kind);
+                sim.account_one(id, kind, self.in_order());
                 self.at += 1;
             }
             Err(why) => sim.kill(id, why),
@@ -300,8 +331,8 @@ impl Stretch {
     #[inline]
     fn costs(&mut self, sim: &Simulation, cpu: usize) -> Option<CostTable> {
         let compute = sim.cpus[cpu].computing(self.compute);
-        if let Some(wide) = &mut self.wide {
-            return Some(wide.costs(sim, cpu, compute));
+        if let Some(pace) = &mut self.pace {
+            return Some(pace.costs(sim, cpu, compute));
         }
         (compute > 0).then(|| {
             let mut costs = [0; KINDS];

@@ -161,7 +161,9 @@ impl Simulation {
         served
     }
     /// Adds what a task's accesses moved to its counts and to the load of the nodes.
-    pub(crate) fn account(&mut self, id: usize, counts: &mut Counts) {
+    ///
+    /// * `in_order` – whether they are lines that follow one another; otherwise each lies far from the last.
+    pub(crate) fn account(&mut self, id: usize, counts: &mut Counts, in_order: bool) {
         let from = self.cpus[self.tasks[id].cpu].node;
         let tally = &mut self.tallies[id].accesses;
         for zone in 0..self.zones_used {
@@ -174,14 +176,17 @@ impl Simulation {
                 tally[zone * 2] += r;
                 tally[zone * 2 + 1] += w;
                 self.accesses += r + w;
-                // Each access is a line of its own, far from the last.
-                let node = self.kernel.memory.zones[zone].node;
-                self.kernel.loads.access((from, node), (r, w), (r, w, w));
+                let ways = (from, self.kernel.memory.zones[zone].node);
+                if in_order {
+                    self.kernel.loads.streamed(ways, r, w);
+                } else {
+                    self.kernel.loads.access(ways, (r, w), (r, w, w));
+                }
             }
         }
     }
     /// The same for one access.
-    pub(crate) fn account_one(&mut self, id: usize, kind: usize) {
+    pub(crate) fn account_one(&mut self, id: usize, kind: usize, in_order: bool) {
         self.tallies[id].accesses[kind] += 1;
         self.accesses += 1;
         if let Some(score) = &mut self.kernel.score {
@@ -190,7 +195,11 @@ impl Simulation {
         }
         let ways = (self.cpus[self.tasks[id].cpu].node, self.kernel.memory.zones[kind / 2].node);
         let (read, write) = ((kind as u64 + 1) % 2, kind as u64 % 2);
-        self.kernel.loads.access(ways, (read, write), (read, write, write));
+        if in_order {
+            self.kernel.loads.streamed(ways, read, write);
+        } else {
+            self.kernel.loads.access(ways, (read, write), (read, write, write));
+        }
     }
     /// The same with lines by kind, the grains of the medium that they lie in, and how
     /// many of those that are written are so in part only.
@@ -233,6 +242,16 @@ impl Simulation {
     /// Latencies that CPUs of a node see now, by kind.
     pub(crate) fn latency_from(&self, cpu: usize) -> &CostTable {
         &self.latency[self.cpus[cpu].node]
+    }
+    /// How long each line takes of a stream that asks for one in `ps` picoseconds, by kind.
+    pub(crate) fn paced_from(&self, cpu: usize, ps: u64) -> CostTable {
+        let from = self.cpus[cpu].node;
+        let mut costs = [0; KINDS];
+        for (kind, cost) in costs.iter_mut().enumerate().take(self.zones_used * 2) {
+            let node = self.kernel.memory.zones[kind / 2].node;
+            *cost = self.kernel.loads.paced(from, node, ps);
+        }
+        costs
     }
     /// The least time of a line that CPUs of a node see now.
     pub(crate) fn floor_from(&self, cpu: usize, o: &Overlap) -> overlap::Floor {
@@ -307,7 +326,7 @@ impl Simulation {
                 let steps = &self.processes[t.process].steps;
                 let at = f.phases.partition_point(|p| p.step < step);
                 if f.phases.get(at).is_none_or(|p| p.step != step) {
-                    let pattern = matches!(steps.get(step), Some(Step::Access { .. }));
+                    let pattern = steps.get(step).is_some_and(Step::accesses);
                     f.phases.insert(
                         at,
                         PhaseFigures {
