@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use homenode_core::engine::{Engine, SETTINGS, SettingKind, SettingUnit, Settings};
 use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::policy::Policy;
 use homenode_core::policy::seen::Source;
+use homenode_core::policy::{Policy, period};
 use homenode_core::scenario::{Mempolicy, Model, Scenario};
 use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
@@ -502,9 +502,19 @@ fn about_policy(drives: &Drives) -> Vec<String> {
     let counted = "moves count as promoted and demoted pages, but not in pgpromote and pgdemote, \
                    which move_pages does not touch";
     let second = if let Maker::Engine(settings) = make {
-        format!("{}; its {counted}", budgets(settings))
+        // What its period of samples is bounded by.
+        let samples = if *source == Source::Pmu {
+            format!(
+                "; {} samples a second at most of new memory and while moves pay for them, {} else",
+                period::MOST,
+                period::AT_REST
+            )
+        } else {
+            String::new()
+        };
+        format!("{}{samples}; its {counted}", budgets(settings))
     } else {
-        // Two choose how often they sample.
+        // Two choose how often they sample; of the others it is one in 10,007.
         let period = match *who {
             "memtis" => {
                 " and samples one in 199 accesses, fewer where reading takes more than 3.5 % of a CPU"

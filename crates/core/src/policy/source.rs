@@ -224,9 +224,8 @@ static PMU: DataSheet = DataSheet {
     disturbs: "nothing of memory management: one counter of each CPU, which other users of perf \
                then share by turns, and an interrupt for every few samples",
     knobs: OFF,
-    simulated: "homenode sees one in so many accesses, by count, with page and CPU's node (20,000 a \
-                second at most while pages move, 1,000 at rest), and what /proc shows; where pages \
-                are is looked up",
+    simulated: "homenode sees one in so many accesses, by count, with page and CPU's node, and what \
+                /proc shows; where pages are is looked up",
     caveat: None,
     beside: None,
 };
