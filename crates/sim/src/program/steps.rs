@@ -245,7 +245,7 @@ impl Steps {
                     _ => self.step(sim, id, step, program),
                 }
                 let quiet =
-                    self.call.is_some() || (step.accesses() || matches!(step, Step::Repeat { .. }));
+                    self.call.is_some() || step.accesses() || matches!(step, Step::Repeat { .. });
                 quiet && sim.tasks[id].clock == clock
             }
             None => {
