@@ -126,13 +126,16 @@ pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
                     nodes_fit(&Mempolicy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
                 }
                 Step::Stream { map, rate, .. } => {
-                    let (most, who) = most(process, map, machine);
+                    let (reads, node) = widest(process, map, machine);
+                    let most = reads.saturating_mul(STREAM_MAX);
                     if *rate > most {
                         return Err(Misfit {
                             path: path(&[Key("step"), At(s), Key("rate")]),
                             what: format!(
-                                "{} is more than {STREAM_MAX} times what {who}; ask for {} at most",
+                                "{} is more than {STREAM_MAX} times what node {node} reads ({}); \
+                                 ask for {} at most",
                                 crate::write_rate(*rate),
+                                crate::write_rate(reads),
                                 crate::write_rate(most)
                             ),
                         });
@@ -163,11 +166,11 @@ pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// What a stream over a mapping may ask for, in MB/s, and what gives the bound: the widest of the nodes
-/// that the mapping may lie on, by its policy or by steps.
+/// The widest of the nodes that a mapping may lie on, by its policy or by steps, and what is read there in
+/// MB/s.
 ///
 /// Source: specs/load.md#stream.
-fn most(process: &Process, map: &str, machine: &Hardware) -> (u64, String) {
+fn widest(process: &Process, map: &str, machine: &Hardware) -> (u64, NodeId) {
     let own = process.maps.iter().find(|m| m.name == map).map(|m| &m.policy);
     let policy = own.filter(|own| **own != Mempolicy::Default).unwrap_or(&process.policy);
     let moved = process.steps.iter().any(|step| {
@@ -179,11 +182,10 @@ fn most(process: &Process, map: &str, machine: &Hardware) -> (u64, String) {
         _ => true,
     };
     let nodes = machine.nodes.iter().map(|n| n.id).filter(may);
-    let (read, node) = nodes
+    nodes
         .map(|id| (machine.bandwidth(id)[0], id))
-        .max_by_key(|&(read, id)| (read, Reverse(id)))
-        .unwrap_or_default();
-    (read.saturating_mul(STREAM_MAX), format!("node {node} reads ({})", crate::write_rate(read)))
+        .max_by_key(|&(reads, id)| (reads, Reverse(id)))
+        .unwrap_or_default()
 }
 
 /// The CPUs of a machine that a group and those above it allow.

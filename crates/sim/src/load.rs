@@ -276,14 +276,17 @@ impl Loads {
             self.carry(from, home, written);
         }
     }
-    /// Whole lines in order that CPUs of `from` read and wrote in the memory of `node`: no grain is read twice.
-    ///
-    /// Source: specs/load.md#stream.
-    pub(crate) fn streamed(&mut self, (from, node): (usize, usize), reads: u64, writes: u64) {
+    /// Lines that CPUs of `from` read and wrote in the memory of `node`: in order, so that no grain is read
+    /// twice (specs/load.md#stream), or each far from the last.
+    #[inline]
+    pub(crate) fn lines(&mut self, ways: (usize, usize), reads: u64, writes: u64, in_order: bool) {
+        if !in_order {
+            return self.access(ways, (reads, writes), (reads, writes, writes));
+        }
         let (read, written) = Load::bytes(LINE, reads, writes, 0);
-        self.nodes[node].read += read;
-        self.nodes[node].written += written;
-        self.cross((from, node), read, written);
+        self.nodes[ways.1].read += read;
+        self.nodes[ways.1].written += written;
+        self.cross(ways, read, written);
     }
     /// Bytes that are copied from one node to another.
     pub(crate) fn copied(&mut self, from: usize, to: usize, bytes: u64) {

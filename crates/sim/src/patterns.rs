@@ -13,7 +13,7 @@ use homenode_core::splitmix::mix;
 /// is never more than a window of load behind.
 const BATCH: u64 = 1024;
 
-/// Page numbers that a pattern gives, from 0.
+/// Page numbers that a pattern gives, from 0; `Lines` gives each as often as a page has lines.
 #[derive(Clone, Debug)]
 enum Generator {
     Uniform,
@@ -22,36 +22,14 @@ enum Generator {
     NormalIh(NormalIh),
     Pareto(Pareto),
     Zipf(Box<Zipf>),
-    ZipfDrift {
-        zipf: Box<Zipf>,
-        every: u64,
-    },
+    ZipfDrift { zipf: Box<Zipf>, every: u64 },
     Search(Box<Search>),
-    Sequential {
-        at: u64,
-    },
-    /// Each of a page's lines, page by page.
-    Lines {
-        at: u64,
-    },
-    Linear {
-        at: u64,
-        stride: u64,
-        phase: u64,
-    },
-    MiddleFirst {
-        at: u64,
-    },
-    Scattered {
-        at: u64,
-        step: u64,
-    },
-    HotSpot {
-        pages: u64,
-        share: u64,
-        every: u64,
-        start: u64,
-    },
+    Sequential { at: u64 },
+    Lines { at: u64 },
+    Linear { at: u64, stride: u64, phase: u64 },
+    MiddleFirst { at: u64 },
+    Scattered { at: u64, step: u64 },
+    HotSpot { pages: u64, share: u64, every: u64, start: u64 },
 }
 
 /// A stretch of a mapping that is being accessed.

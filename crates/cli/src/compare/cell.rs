@@ -6,7 +6,7 @@ use crate::homenode::Runner;
 use anyhow::{Result, anyhow, bail};
 use homenode_core::optimum::Case;
 use homenode_core::topology::Hardware;
-use homenode_core::units::{PAGE_SIZE, Picos};
+use homenode_core::units::{LINE_SIZE, PAGE_SIZE, Picos};
 use homenode_report::{CompareCell, CompareLate, CompareOptimum};
 use homenode_sim::{Score, Setup, Simulation, Slice, Used};
 use std::cmp::Reverse;
@@ -69,9 +69,6 @@ impl Job<'_> {
         told_of(sim, machine, self.seed, self.is_first)
     }
 }
-
-/// Bytes of a line.
-const LINE: f64 = 64.0;
 
 /// What is told of a run that is over.
 fn told_of(sim: &Simulation, machine: &Hardware, seed: u64, looks: bool) -> Result<CompareCell> {
@@ -178,12 +175,8 @@ fn optimum(
 /// The least CPU time of an access in nanoseconds that the bandwidth of all nodes allows, with as
 /// many CPUs busy for programs as there were.
 fn by_bandwidth(machine: &Hardware, cell: &CompareCell) -> f64 {
-    let of = |id| {
-        let to = machine.links.iter().filter(move |l| l.to == id);
-        to.map(|l| l.read_bandwidth.value).max().unwrap_or(0)
-    };
-    let all: u64 = machine.nodes.iter().map(|n| of(n.id)).sum();
+    let all: u64 = machine.nodes.iter().map(|n| machine.bandwidth(n.id)[0]).sum();
     let programs = cell.user / cell.seconds;
     // MB/s are bytes per microsecond.
-    LINE * 1000.0 / all.max(1) as f64 * programs
+    LINE_SIZE as f64 * 1000.0 / all.max(1) as f64 * programs
 }

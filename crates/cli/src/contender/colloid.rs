@@ -24,7 +24,7 @@ use homenode_core::policy::order::Order;
 use homenode_core::policy::seen::Seen;
 use homenode_core::policy::{Ledger, Policy};
 use homenode_core::topology::Hardware;
-use homenode_core::units::{PAGE_SIZE, Picos};
+use homenode_core::units::{LINE_SIZE, PAGE_SIZE, Picos};
 use homenode_machine::Caps;
 
 /// Time between two decisions.
@@ -37,8 +37,6 @@ const EPSILON: f64 = 0.01;
 const DELTA: f64 = 0.05;
 /// Bytes moved in a quantum at most.
 const MOST: u64 = 100 << 20;
-/// Bytes of an access.
-const LINE: f64 = 64.0;
 
 struct Colloid {
     chunks: Chunks<Counted>,
@@ -99,7 +97,7 @@ impl Colloid {
         let p = self.mean[0] / all;
         let mut left = wanted(p, self.latency, &mut self.low, &mut self.high);
         // In a quantum no more may move than what it should bring of accesses.
-        let bytes = left.abs() * all * LINE * QUANTUM.0 as f64 / took.0.max(1) as f64;
+        let bytes = left.abs() * all * LINE_SIZE as f64 * QUANTUM.0 as f64 / took.0.max(1) as f64;
         let chunk = (CHUNK * PAGE_SIZE) as f64;
         let mut moves = (bytes.min(MOST as f64) / chunk).floor().max(0.0) as u64;
         // Less than a page a quantum adds up to one: the rest is drawn out over quanta.

@@ -8,6 +8,7 @@
 //! search keeps a bit per vertex and no more. Source: specs/workloads.md#search.
 
 use crate::hot::OP_WRITE;
+use crate::load::LINE;
 use crate::random::Stream;
 use homenode_core::splitmix::{SplitMix, mix};
 use homenode_core::units::PAGE_SIZE;
@@ -16,8 +17,7 @@ use std::sync::Arc;
 
 /// Bytes of an offset, of a neighbour, of a parent.
 const ENTRY: u64 = 8;
-/// Bytes of a line, and how many a task's cache holds.
-const LINE: u64 = 64;
+/// How many lines a task's cache holds.
 const LINES: u64 = 4096;
 /// Vertices of which the lists' beginning is kept.
 const BLOCK: u64 = 8;

@@ -141,7 +141,7 @@ impl Stretch {
     }
     /// Whether its accesses are lines that follow one another.
     fn in_order(&self) -> bool {
-        matches!(self.pace.as_ref(), Some(Pace::Stream(_)))
+        matches!(self.pace, Some(Pace::Stream(_)))
     }
     /// It has nothing to run ahead.
     #[inline]

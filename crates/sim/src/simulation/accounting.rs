@@ -177,11 +177,7 @@ impl Simulation {
                 tally[zone * 2 + 1] += w;
                 self.accesses += r + w;
                 let ways = (from, self.kernel.memory.zones[zone].node);
-                if in_order {
-                    self.kernel.loads.streamed(ways, r, w);
-                } else {
-                    self.kernel.loads.access(ways, (r, w), (r, w, w));
-                }
+                self.kernel.loads.lines(ways, r, w, in_order);
             }
         }
     }
@@ -195,11 +191,7 @@ impl Simulation {
         }
         let ways = (self.cpus[self.tasks[id].cpu].node, self.kernel.memory.zones[kind / 2].node);
         let (read, write) = ((kind as u64 + 1) % 2, kind as u64 % 2);
-        if in_order {
-            self.kernel.loads.streamed(ways, read, write);
-        } else {
-            self.kernel.loads.access(ways, (read, write), (read, write, write));
-        }
+        self.kernel.loads.lines(ways, read, write, in_order);
     }
     /// The same with lines by kind, the grains of the medium that they lie in, and how
     /// many of those that are written are so in part only.
