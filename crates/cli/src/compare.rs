@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use sweep::{Sweep, Swept};
-use workloads::Workload;
+use workloads::{Recordings, Workload};
 
 /// The contenders where nobody chose.
 const COLUMNS: &[&str] = &[
@@ -78,10 +78,13 @@ const LEAST_SEEDS: usize = 2;
 #[command(after_help = "Example:
   homenode compare --quick
   homenode compare zipf scenarios/tiering-gauss.toml --columns off,mode2,homenode:pmu --seeds 5
-  homenode compare drawn:some-text:1-20 --columns off,mode2,homenode:pmu --seeds 1 --lines")]
+  homenode compare drawn:some-text:1-20 --columns off,mode2,homenode:pmu --seeds 1 --lines
+  homenode compare sort.parquet zipf --machine this.toml --columns off,mode2,homenode:pmu --seeds 3")]
 pub(crate) struct Args {
-    #[arg(value_name = "SCENARIO", help = workloads::HELP)]
-    scenarios: Vec<String>,
+    #[arg(value_name = "WORKLOAD", help = workloads::HELP)]
+    workloads: Vec<String>,
+    #[command(flatten)]
+    recordings: Recordings,
     #[arg(long, value_name = "LIST", value_delimiter = ',', help = contender::HELP)]
     columns: Vec<String>,
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP_SIM)]
@@ -90,7 +93,8 @@ pub(crate) struct Args {
     /// two if each speed is known to a hundredth
     #[arg(long, value_name = "N")]
     seeds: Option<NonZeroUsize>,
-    /// Virtual time after which a run ends, if its scenario does not end before
+    /// Virtual time after which a run ends, if its scenario does not end before; a recording ends
+    /// with a round [default of recordings: 60s]
     #[arg(long, value_name = "TIME", value_parser = homenode_config::parse_time)]
     time: Option<Picos>,
     /// How right contenders are about the machine: exact, or by how much each figure that they are told
@@ -135,6 +139,8 @@ struct Terms<'a> {
     jobs: usize,
     /// Whether the optimum is looked for.
     looks: bool,
+    /// How recorded programs are run.
+    recordings: &'a Recordings,
 }
 
 /// A workload with its contenders ready to run, and what is told of it so far.
@@ -164,8 +170,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     };
     let all: Vec<&str> = workloads::names().collect();
     let mut names = Vec::new();
-    for name in or(&args.scenarios, QUICK_WORKLOADS, &all) {
+    for name in or(&args.workloads, QUICK_WORKLOADS, &all) {
         names.extend(drawn::expand(&name)?);
+    }
+    let has_recordings = names.iter().any(|name| workloads::is_recording(name));
+    if args.recordings.is_said() && !has_recordings {
+        bail!("--machine, --add-node, --dram and --force are for recordings, and none is named");
     }
     let usual = match (&args.sweep, args.quick) {
         (Some(_), _) => 1,
@@ -187,6 +197,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         knowledge: args.knowledge,
         jobs: parallel::jobs(args.jobs),
         looks: args.sweep.is_none(),
+        recordings: &args.recordings,
     };
     if let Some(file) = &args.sweep {
         return run_sweep(args, &terms, (file, &path), &names, seeds, contenders);
@@ -202,7 +213,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         false => None,
     };
     let on = |workload: &Workload| -> Result<Vec<(String, Contender)>> {
-        let (name, scale) = (&workload.scenario.name, workload.scenario.scale);
+        let (name, scale) = (&workload.name, workload.scale);
         let one = |c: &Column| match (c.swept, &sweep) {
             (Some(swept), Some(sweep)) => {
                 Ok((c.title.clone(), sweep.contender(swept, name, scale, contenders)?))
@@ -271,8 +282,7 @@ fn run_sweep(
     contenders: &Contenders,
 ) -> Result<u8> {
     let on = |workload: &Workload| -> Result<Vec<(String, Contender)>> {
-        let one =
-            |at| Ok((sweep::title(at), sweep::setting(at, workload.scenario.scale, contenders)?));
+        let one = |at| Ok((sweep::title(at), sweep::setting(at, workload.scale, contenders)?));
         (0..sweep::settings()).map(one).collect()
     };
     let (fields, _) = measured(terms, path, names, seeds, on)?;
@@ -298,9 +308,9 @@ fn measured(
 ) -> Result<(Vec<Field>, u64)> {
     let mut fields: Vec<Field> = Vec::new();
     for name in names {
-        let workload = Workload::read(name)?;
-        if fields.iter().any(|f| f.workload.scenario.name == workload.scenario.name) {
-            bail!("two workloads are called {}", workload.scenario.name);
+        let workload = Workload::read(name, terms.recordings)?;
+        if fields.iter().any(|f| f.workload.name == workload.name) {
+            bail!("two workloads are called {}", workload.name);
         }
         let columns = on(&workload)?;
         fields.push(field(workload, columns, terms)?);
@@ -339,7 +349,7 @@ fn measured(
         }
         let done = parallel::map(terms.jobs, &different, |&i| -> Result<(CompareCell, bool)> {
             let (job, key) = (&jobs[i], &keys[i]);
-            let (name, title) = (&job.workload.scenario.name, job.contender.title());
+            let (name, title) = (&job.workload.name, job.contender.title());
             progress.murmur(&format!("{name}, {title}, seed {seed}"));
             let done = match kept.find(key) {
                 Some(cell) => (cell, true),
@@ -369,11 +379,11 @@ fn field(
     columns: Vec<(String, Contender)>,
     terms: &Terms<'_>,
 ) -> Result<Field> {
-    let mut shared = Setup::of(&workload.scenario);
+    let mut shared = workload.setup();
     if !workload.has_two_tiers(shared.version) {
         return Err(anyhow!(
             "workload {}: the machine \"{}\" has one tier, and there is nothing to compare; take one with a slow node, such as machines/middle-cxl.toml",
-            workload.scenario.name,
+            workload.name,
             workload.machine.name
         ));
     }
@@ -390,11 +400,11 @@ fn field(
         .into_iter()
         .map(one)
         .collect::<Result<_>>()
-        .with_context(|| format!("workload {}", workload.scenario.name))?;
+        .with_context(|| format!("workload {}", workload.name))?;
     let row = |column: String| CompareRow { column, cells: Vec::new() };
     let told = CompareWorkload {
-        name: workload.scenario.name.clone(),
-        about: workload.scenario.about.clone(),
+        name: workload.name.clone(),
+        about: workload.about.clone(),
         machine: workload.machine.name.clone(),
         rows: titles.into_iter().map(row).collect(),
     };
@@ -417,9 +427,9 @@ fn notes(columns: &[Column], fields: &[Field]) -> Vec<String> {
     let mut machines: Vec<String> = fields
         .iter()
         .map(|f| {
-            let Workload { scenario, machine } = &f.workload;
-            let told = match small::stands_for(machine, scenario.scale) {
-                Some(told) => format!("; 1:{}, {told}", scenario.scale.factor()),
+            let Workload { machine, scale, .. } = &f.workload;
+            let told = match small::stands_for(machine, *scale) {
+                Some(told) => format!("; 1:{}, {told}", scale.factor()),
                 None => String::new(),
             };
             let left_out = figures::defaults(machine).map(|d| format!("; {d}")).unwrap_or_default();
@@ -429,6 +439,7 @@ fn notes(columns: &[Column], fields: &[Field]) -> Vec<String> {
     machines.sort();
     machines.dedup();
     out.extend(machines);
+    out.extend(fields.iter().filter_map(|f| f.workload.note()));
     // What many see is told once.
     for (i, c) in columns.iter().enumerate() {
         let source = |c: &Contender| c.drives.map(|d| d.source);

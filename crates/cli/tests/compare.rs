@@ -1,5 +1,8 @@
 //! `homenode compare` as its users meet it: what it tells, what it keeps, what it refuses.
 
+#[path = "support/recording.rs"]
+mod recording;
+
 use homenode_fixtures::Folder;
 use serde_json::Value;
 use std::fs;
@@ -192,6 +195,74 @@ fn settings_and_drawn_workloads_can_be_compared() {
     );
     let again = String::from_utf8_lossy(&run(&folder, drawn).stdout).into_owned();
     assert!(again.starts_with(text.trim_end()), "the same text draws the same: {again}");
+}
+
+/// A program of 32 MiB whose last eighth is hot and was touched last, so that it begins below.
+///
+/// Source: specs/compare.md#recorded.
+#[test]
+fn a_recorded_program_is_a_workload() {
+    let folder = Folder::new();
+    scenario(&folder);
+    recording::recording(&folder.join("toy.parquet"), |h| h.command.truncate(1));
+    let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+    let line = format!(
+        "toy.parquet short.toml --machine {machines}/small.toml --time 4s --columns off,mode2,homenode:pmu --seeds 1 --out runs.jsonl"
+    );
+    let first = json(&run(&folder, &format!("{line} --json")));
+    let w = &first["workloads"][0];
+    assert_eq!((w["name"].as_str(), w["machine"].as_str()), (Some("toy"), Some("small+cxl")));
+    let about = w["about"].as_str().expect("a sentence");
+    assert!(
+        about.starts_with("toy; 0.66 G instructions, 5.31 M lines from memory a round"),
+        "{about}"
+    );
+    let of = |column: usize, figure: &str| {
+        w["contenders"][column][figure].as_f64().unwrap_or_else(|| panic!("{figure}: {w}"))
+    };
+    assert_eq!(of(0, "moved"), 0.0);
+    for column in 1..3 {
+        assert!(of(column, "moved") > 500.0, "{w}");
+        assert!(of(column, "fast_percent") > of(0, "fast_percent") + 20.0, "{w}");
+        assert!(w["contenders"][column]["against_first"]["ratio"].as_f64() > Some(1.05), "{w}");
+    }
+    for column in 0..3 {
+        assert!((50.0..=100.0).contains(&of(column, "of_optimum_percent")), "{w}");
+    }
+    assert!(of(2, "of_optimum_percent") > of(0, "of_optimum_percent"));
+    let notes = first["notes"].to_string();
+    assert!(notes.contains("toy, recorded: the program's memory: 32 MiB"), "{notes}");
+    assert_eq!(first["workloads"][1]["name"], "short", "beside a scenario");
+
+    // The same again is not run again; another recording of that name is.
+    let again = json(&run(&folder, &format!("{line} --json")));
+    assert_eq!(again["workloads"], first["workloads"]);
+    assert!(again["notes"].to_string().contains("6 runs were from"), "{again}");
+    recording::recording(&folder.join("toy.parquet"), |h| h.command[0] = "other".into());
+    let other = json(&run(&folder, &format!("{line} --json")));
+    assert!(other["notes"].to_string().contains("3 runs were from"), "{other}");
+
+    // What a user may get wrong.
+    let good = fs::read(folder.join("toy.parquet")).expect("the recording");
+    folder.write("cut.parquet", &good[..good.len() / 2]);
+    let small = format!("--machine {machines}/small.toml --columns off --seeds 1");
+    for (line, why) in [
+        ("toy.parquet".to_owned(), "toy.parquet is a recording: name the machine"),
+        ("toy.parquet --machine nowhere.toml".to_owned(), "nowhere.toml: cannot be read"),
+        (format!("cut.parquet {small}"), "cut.parquet is not a whole recording"),
+        (
+            format!("toy.parquet {small} --time 1s"),
+            "1 round is over after the first, and 4 have to be judged",
+        ),
+        (format!("toy.parquet {small} --add-node disk:half"), "disk"),
+        (format!("toy.parquet {small} --dram 1TiB"), "--dram"),
+        (format!("short.toml {small}"), "are for recordings, and none is named"),
+        ("short.toml --dram half".to_owned(), "are for recordings, and none is named"),
+    ] {
+        let out = run(&folder, &line);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains(why), "{line}: {said}");
+    }
 }
 
 #[test]

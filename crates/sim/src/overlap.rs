@@ -80,6 +80,11 @@ impl Overlap {
         };
         (misses * floor.max(wait), decides)
     }
+    /// The least time of a line at an unloaded latency, as many being under way as can be.
+    pub(crate) fn alone(&self, latency: u64, write: bool, stream: bool) -> u64 {
+        let under_way = if stream { self.stream } else { self.random };
+        latency * 1000 / under_way[usize::from(write)].max(1000)
+    }
     /// How much of `compute` picoseconds goes on behind misses; `attos` is the time of
     /// an instruction.
     pub(crate) fn hidden(&self, compute: u64, attos: u64, stream: bool) -> u64 {
@@ -212,11 +217,11 @@ pub(crate) fn floor<'l>(
     load: impl Fn(usize) -> &'l Load,
 ) -> Floor {
     let mut out = [[0; KINDS]; 2];
-    for (table, (under_way, random)) in out.iter_mut().zip([(o.random, true), (o.stream, false)]) {
+    for (table, (under_way, stream)) in out.iter_mut().zip([(o.random, false), (o.stream, true)]) {
         for k in 0..kinds {
-            let alone = base[k] * 1000 / under_way[k & 1].max(1000);
+            let alone = o.alone(base[k], k & 1 == 1, stream);
             let loaded = u128::from(now[k]) * 1000 / u128::from(under_way[k & 1].max(1000));
-            let own = load(k).alone(alone, k & 1 == 1, random);
+            let own = load(k).alone(alone, k & 1 == 1, !stream);
             table[k] = alone.max(((loaded << 16) / u128::from(own)) as u64);
         }
     }

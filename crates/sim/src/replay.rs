@@ -38,7 +38,7 @@ use crate::overlap::{Decides, Floor, Missed, Overlap};
 use crate::page::{Word, YOUNG};
 use crate::program::{Ahead, Program};
 pub use crate::simulation::Waited;
-use crate::simulation::{Passed, Simulation};
+use crate::simulation::{Passed, ScoredLines, ScoredRows, Simulation};
 use crate::space::Kind;
 use crate::tasks::{On, Run, Task, Why};
 use crate::watch::By;
@@ -517,6 +517,8 @@ struct Lines {
     grains: [u64; KINDS],
     parts: [u64; KINDS],
     missed: Missed,
+    /// What the run is judged by, where it is.
+    scored: ScoredRows,
 }
 
 /// A task that replays its track.
@@ -694,6 +696,9 @@ impl Program for Player {
         let lines = std::mem::take(&mut self.lines);
         sim.account_lines(id, &lines.all, &lines.grains, &lines.parts);
         sim.account_missed(id, &lines.missed);
+        if sim.kernel.score.is_some() {
+            sim.score_rows(id, &lines.scored);
+        }
         self.began = (self.at, self.work);
     }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
@@ -716,6 +721,10 @@ impl Program for Player {
         self.at += 1;
         self.work = NOT_BEGUN;
         if row.what & 2 != 0 {
+            if sim.kernel.score.is_some() {
+                let elsewhere = self.slowly(sim, id, row);
+                sim.score_rows(id, &ScoredRows { elsewhere, ..ScoredRows::default() });
+            }
             self.other(sim, id, track.others[row.number() as usize]);
         } else {
             self.access(sim, id, row);
@@ -727,6 +736,10 @@ impl Player {
     /// Computing before a row, in picoseconds at full speed.
     fn computing(&self, row: &Packed) -> u64 {
         (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64
+    }
+    /// The same at the speed that its CPU has.
+    fn slowly(&self, sim: &Simulation, id: usize, row: &Packed) -> u64 {
+        sim.cpus[sim.tasks[id].cpu].computing(self.computing(row))
     }
     /// Whether nobody waits at a row, nor for it.
     fn is_idle(&self, track: &Track, row: &Packed) -> bool {
@@ -768,6 +781,9 @@ impl Player {
             self.work = 0;
             clock += compute;
             if row.what & 2 != 0 && self.is_idle(track, row) {
+                if sim.kernel.score.is_some() {
+                    self.lines.scored.elsewhere += self.slowly(sim, id, row);
+                }
                 self.at += 1;
                 self.work = NOT_BEGUN;
                 continue;
@@ -788,6 +804,7 @@ impl Player {
             self.at += 1;
             self.work = NOT_BEGUN;
             clock += self.misses(sim, id, row, zone);
+            self.score(sim, id, row, (page, zone));
         }
         Ahead { clock, act: false, far: false }
     }
@@ -810,6 +827,7 @@ impl Player {
             Word(word).zone()
         };
         let time = self.misses(sim, id, row, zone);
+        self.score(sim, id, row, (page, zone));
         sim.charge(id, time, Why::User);
         self.settle(sim, id);
         if let Some(pmu) = sim.pmu.as_deref_mut() {
@@ -853,12 +871,52 @@ impl Player {
             return 0;
         }
         let took = [time(r, read), time(w, write)];
-        let slowly = |full| sim.cpus[cpu].computing(full);
-        let compute = slowly(self.computing(row));
-        let hidden = o.hidden(compute, slowly(self.attos), stream);
+        let compute = self.slowly(sim, id, row);
+        let attos = sim.cpus[cpu].computing(self.attos);
+        let hidden = o.hidden(compute, attos, stream);
         let latencies = r * latency[read] + w * latency[write];
         self.lines.missed.row(zone, took, stream, (hidden, hidden < compute), latencies);
         (took[0].0 + took[1].0).saturating_sub(hidden)
+    }
+
+    /// Writes a row down where the run is judged.
+    #[inline]
+    fn score(&mut self, sim: &Simulation, id: usize, row: &Packed, (page, zone): (u32, usize)) {
+        if sim.kernel.score.is_none() {
+            return;
+        }
+        let compute = self.slowly(sim, id, row);
+        let tiers = sim.tiers_from(sim.tasks[id].cpu).filter(|_| row.reads | row.writes != 0);
+        let Some([fast, slow]) = tiers else {
+            self.lines.scored.elsewhere += compute;
+            return;
+        };
+        let [fast, slow] = [fast, slow].map(|tier| self.unloaded(sim, id, row, compute, tier));
+        let (least, gain) = (compute + fast, slow.saturating_sub(fast));
+        self.lines.scored.lines.push(ScoredLines { page, zone, least, gain });
+    }
+    /// What the lines of a row take beside the computing before it, in an unloaded tier in which a
+    /// load and a store take so long.
+    fn unloaded(
+        &self,
+        sim: &Simulation,
+        id: usize,
+        row: &Packed,
+        compute: u64,
+        latency: [u64; 2],
+    ) -> u64 {
+        let lines = [row.reads, row.writes].map(u64::from);
+        let Some(o) = self.charge.overlap else {
+            return (lines[0] * latency[0] + lines[1] * latency[1]) * 1000 / sim.parallelism;
+        };
+        let stream = row.what & 4 != 0;
+        let insns = if stream { 0 } else { u64::from(row.insns) };
+        let time = |k: usize| {
+            let least = o.alone(latency[k], k == 1, stream);
+            o.time(lines[k], lines[0] + lines[1], insns, latency[k], least).0
+        };
+        let attos = sim.cpus[sim.tasks[id].cpu].computing(self.attos);
+        (time(0) + time(1)).saturating_sub(o.hidden(compute, attos, stream))
     }
 
     /// The place of a virtual page that is mapped for this kind of access.

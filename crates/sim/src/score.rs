@@ -62,6 +62,8 @@ pub struct Score {
     gained: Vec<u64>,
     /// By group: what was gained when its page went up; [`NONE`]: it did not, or came down.
     up_at: Vec<u64>,
+    /// By group: whether the fast tier served its page last, where that was told.
+    fast: Vec<bool>,
     /// By slice and group, where pages are kept: nanoseconds gained in it.
     courses: Option<Vec<Vec<u32>>>,
     /// Pages followed that went up or down, and up and down again in vain.
@@ -89,6 +91,7 @@ impl Score {
             used: Vec::new(),
             gained: Vec::new(),
             up_at: Vec::new(),
+            fast: Vec::new(),
             courses: pages.then(Vec::new),
             moves: 0,
             undone: 0,
@@ -157,6 +160,10 @@ impl Score {
         let slice = self.slice(at);
         *if fast { &mut slice.fast } else { &mut slice.slow } += n;
     }
+    /// Computing without an access takes so long in any tier.
+    pub(crate) fn computed(&mut self, at: u64, ps: u64) {
+        self.slice(at).least_ps += ps;
+    }
     /// Accesses to these pages, each of which takes so long in the fast tier and gains so much
     /// by being there.
     pub(crate) fn accesses(
@@ -188,6 +195,21 @@ impl Score {
                 course[at] = course[at].saturating_add((gain / 1000) as u32);
             }
         }
+    }
+    /// Which tier served the last access to a page.
+    pub(crate) fn served_by(&mut self, page: u32, fast: bool) {
+        if !chosen(page, self.group) {
+            return;
+        }
+        let at = (page >> self.group) as usize;
+        if at >= self.fast.len() {
+            self.fast.resize(at + 1, false);
+        }
+        self.fast[at] = fast;
+    }
+    /// Whether that was the fast one, of a page that was followed.
+    pub(crate) fn was_served_fast(&self, page: u32) -> bool {
+        self.fast.get((page >> self.group) as usize).copied().unwrap_or(false)
     }
     /// Pages from `first` on went up, or down; both moves of one of them cost so much.
     pub(crate) fn moved(&mut self, first: u32, n: u64, up: bool, both: u64) {

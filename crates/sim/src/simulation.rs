@@ -53,6 +53,7 @@ pub(crate) use outcome::{Job, Writing};
 pub use passed::Waited;
 pub(crate) use passed::{Counted, Passed, Wants};
 pub(crate) use program::{Ahead, KsmdState, Loaded, Plain, Program};
+pub(crate) use scored::{ScoredLines, ScoredRows};
 
 /// A machine with its programs, at some moment of virtual time.
 pub struct Simulation {

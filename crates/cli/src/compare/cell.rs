@@ -6,7 +6,7 @@ use crate::homenode::Runner;
 use anyhow::{Result, anyhow, bail};
 use homenode_core::optimum::Case;
 use homenode_core::topology::Hardware;
-use homenode_core::units::{LINE_SIZE, PAGE_SIZE, Picos};
+use homenode_core::units::{LINE_SIZE, Picos, count};
 use homenode_report::{CompareCell, CompareLate, CompareOptimum};
 use homenode_sim::{Score, Setup, Simulation, Slice, Used};
 use std::cmp::Reverse;
@@ -35,49 +35,47 @@ impl Job<'_> {
     ///
     /// * `program` – what tells this program from others.
     pub(super) fn key(&self, program: u64) -> String {
-        let Workload { scenario, machine } = self.workload;
+        let workload = self.workload.key();
         let Setup { version, knobs, model, duration, ksm, .. } = self.setup;
         // The kernel's own knows none of it.
         let knows = self.contender.drives.is_some() || self.contender.interleaves;
         let knowledge = knows.then_some(self.knowledge);
         let text = format!(
-            "{program:x} {scenario:?} {machine:?} {} {version:?} {knobs:?} {model:?} {duration:?} {ksm:?} {} {} {knowledge:?}",
+            "{program:x} {workload} {} {version:?} {knobs:?} {model:?} {duration:?} {ksm:?} {} {} {knowledge:?}",
             self.contender.name, self.seed, self.is_first
         );
         format!("{:032x}", XxHash3_128::oneshot(text.as_bytes()))
     }
     pub(super) fn run(&self) -> Result<CompareCell> {
-        let Workload { scenario, machine } = self.workload;
+        let (workload, machine) = (self.workload, &self.workload.machine);
         let setup = Setup { seed: self.seed, ..self.setup.clone() };
         // Weights of interleaving follow from bandwidths as they are known.
         let contender = self.contender.clone().on(&self.knowledge.told(machine, self.seed))?;
-        let told = contender.scenario(scenario);
-        let mut sim = Simulation::new(machine, &told, &setup)?;
-        let takes = self.workload.takes().0.min(setup.duration.unwrap_or(u64::MAX));
-        let maps = scenario.processes.iter().flat_map(|p| p.maps.iter());
-        let pages: u64 = maps.map(|m| m.size.0.div_ceil(PAGE_SIZE)).sum();
-        let group = if pages <= SMALL { 0 } else { GROUP };
-        sim.keep_score(Score::new(Picos((takes / SLICES).max(1)), group, self.is_first));
+        let mut sim = workload.simulation(&contender, &setup)?;
+        let slice = Picos((workload.lasts(&setup).0 / SLICES).max(1));
+        let group = if workload.pages() <= SMALL { 0 } else { GROUP };
+        sim.keep_score(Score::new(slice, group, self.is_first));
         let mut runner = Runner::knowing(sim, &contender, &setup, self.knowledge)?;
-        runner.run()?;
+        workload.run(&mut runner)?;
         let sim = runner.ended()?;
         for p in sim.processes() {
             if let Some(why) = p.killed {
                 bail!("the process {} was killed: {why}", p.name);
             }
         }
-        told_of(sim, machine, self.seed, self.is_first)
+        told_of(sim, workload, self.seed, self.is_first)
     }
 }
 
 /// What is told of a run that is over.
-fn told_of(sim: &Simulation, machine: &Hardware, seed: u64, looks: bool) -> Result<CompareCell> {
+fn told_of(sim: &Simulation, workload: &Workload, seed: u64, looks: bool) -> Result<CompareCell> {
     let score = sim.score().ok_or_else(|| anyhow!("no score was kept"))?;
     let every = score.every().0;
     // Whole slices after the last first touch. What touches its memory as it goes along has no
-    // such phase.
+    // such phase; a recorded program does so in its first round.
     let touched = sim.processes().into_iter().flat_map(|p| p.phases).filter(|f| f.first_touch);
-    let touched = touched.map(|f| f.span_ps.1).max().unwrap_or(0);
+    let touched = touched.map(|f| f.span_ps.1).max();
+    let touched = touched.or(sim.round_ends().first().copied()).unwrap_or(0);
     let from = touched.div_ceil(every) as usize;
     let to = score.used().len().min(score.slices().len());
     if to < from + 4 {
@@ -122,9 +120,50 @@ fn told_of(sim: &Simulation, machine: &Hardware, seed: u64, looks: bool) -> Resu
         );
     }
     if looks && cell.moved == 0 {
-        cell.optimum = Some(optimum(sim, machine, &cell, from..to, quarter..to));
+        cell.optimum = Some(optimum(sim, &workload.machine, &cell, from..to, quarter..to));
+    }
+    if let Some(lines) = workload.round() {
+        by_rounds(&mut cell, sim.round_ends(), lines)?;
     }
     Ok(cell)
+}
+
+/// Rounds of a recording that have to be judged: with fewer, the last quarter is no whole one.
+const LEAST_ROUNDS: usize = 4;
+
+/// A recorded program does other things in other parts of its round. So its speed is by whole rounds
+/// after the first, and what CPUs did is that of as much time.
+///
+/// * `ends` – when rounds ended, in picoseconds.
+/// * `lines` – what each of them fetches.
+fn by_rounds(cell: &mut CompareCell, ends: &[u64], lines: u64) -> Result<()> {
+    let judged = ends.len().saturating_sub(1);
+    if judged < LEAST_ROUNDS {
+        bail!(
+            "{} after the first, and {LEAST_ROUNDS} have to be judged; give it more --time",
+            count(judged as u64, "round is over", "rounds are over")
+        );
+    }
+    let last = |rounds: usize| {
+        let ps = ends[judged] - ends[judged - rounds];
+        (lines * rounds as u64, ps as f64 / 1e12)
+    };
+    let CompareCell { accesses, seconds, busy, user, late, .. } = cell;
+    let whole = (last(judged), accesses, seconds, busy, user);
+    let late = (
+        last(judged.div_ceil(4)),
+        &mut late.accesses,
+        &mut late.seconds,
+        &mut late.busy,
+        &mut late.user,
+    );
+    for ((lines, took), accesses, seconds, busy, user) in [whole, late] {
+        let longer = took / *seconds;
+        (*accesses, *seconds) = (lines, took);
+        *busy *= longer;
+        *user *= longer;
+    }
+    Ok(())
 }
 
 /// The best that could have been done for the accesses of a run in which nothing moved.

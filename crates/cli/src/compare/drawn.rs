@@ -184,7 +184,7 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::workloads::Workload;
+    use crate::compare::workloads::{Recordings, Workload};
     use std::collections::BTreeSet;
 
     #[test]
@@ -193,12 +193,12 @@ mod tests {
         for name in expand("drawn:some text:1-200").expect("numbers") {
             let text = toml(&name).expect("a number").expect("drawn");
             assert_eq!(Some(&text), toml(&name).expect("a number").as_ref());
-            let w = Workload::read(&name).unwrap_or_else(|e| panic!("{name}: {e:#}\n{text}"));
-            assert!(w.has_two_tiers(w.scenario.kernel));
-            let maps = w.scenario.processes.iter().flat_map(|p| p.maps.iter());
-            let mib = maps.map(|m| m.size.0 >> 20).sum::<u64>();
+            let w = Workload::read(&name, &Recordings::default())
+                .unwrap_or_else(|e| panic!("{name}: {e:#}\n{text}"));
+            assert!(w.has_two_tiers(w.setup().version));
+            let mib = w.pages() >> 8;
             assert!((1024..=6144).contains(&mib), "{name}: {mib} MiB");
-            all.insert(w.scenario.about);
+            all.insert(w.about);
         }
         assert!(all.len() > 195, "they differ: {}", all.len());
         assert_ne!(toml("drawn:a:1").expect("one"), toml("drawn:b:1").expect("one"));

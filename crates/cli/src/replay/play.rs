@@ -134,30 +134,8 @@ pub(crate) fn play(
         if sim.idle() {
             break;
         }
-        let stuck = sim.stuck();
-        if !stuck.is_empty() {
-            let each = stuck.iter().take(NAMED).map(|&(task, on)| {
-                let on = match on {
-                    Stuck::End(other) => format!("the end of task {other}"),
-                    Stuck::Lock(other) => format!("a lock that task {other} has"),
-                    Stuck::Count(_) => {
-                        "what nobody gives at a semaphore or a condition variable".to_owned()
-                    }
-                    Stuck::Point(p) => match loaded.recording.task_of(p) {
-                        Some(other) => format!("what task {other} does at point {p}"),
-                        None => format!("point {p}, which nobody comes to"),
-                    },
-                };
-                format!("task {task} for {on}")
-            });
-            let each: Vec<String> = each.collect();
-            bail!(
-                "the replay stands still after {}: its tasks wait for one another, {}{}. So they \
-                 can't have run: the recording is damaged",
-                count(rounds, "round", "rounds"),
-                each.join(", "),
-                if stuck.len() > NAMED { ", and others" } else { "" }
-            );
+        if let Some(why) = stands_still(sim, loaded) {
+            bail!("{why}");
         }
     }
     let sim = runner.sim();
@@ -185,6 +163,36 @@ pub(crate) fn play(
         spans: sim.spans().clone(),
         missed: sim.missed().clone(),
     })
+}
+
+/// Why nothing goes on in a replay that has not come to its end; `None` where something does.
+pub(crate) fn stands_still(sim: &Simulation, loaded: &Loaded) -> Option<String> {
+    let stuck = sim.stuck();
+    if stuck.is_empty() {
+        return None;
+    }
+    let each = stuck.iter().take(NAMED).map(|&(task, on)| {
+        let on = match on {
+            Stuck::End(other) => format!("the end of task {other}"),
+            Stuck::Lock(other) => format!("a lock that task {other} has"),
+            Stuck::Count(_) => {
+                "what nobody gives at a semaphore or a condition variable".to_owned()
+            }
+            Stuck::Point(p) => match loaded.recording.task_of(p) {
+                Some(other) => format!("what task {other} does at point {p}"),
+                None => format!("point {p}, which nobody comes to"),
+            },
+        };
+        format!("task {task} for {on}")
+    });
+    let each: Vec<String> = each.collect();
+    Some(format!(
+        "the replay stands still after {}: its tasks wait for one another, {}{}. So they \
+         can't have run: the recording is damaged",
+        count(sim.rounds().0, "round", "rounds"),
+        each.join(", "),
+        if stuck.len() > NAMED { ", and others" } else { "" }
+    ))
 }
 
 /// Steps of the calibration, at most; two or three are usual. More are needed where

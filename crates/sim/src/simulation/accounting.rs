@@ -214,6 +214,9 @@ impl Simulation {
             tally[write] += sum[write];
             self.accesses += both;
             let node = self.kernel.memory.zones[zone].node;
+            if let Some(score) = &mut self.kernel.score {
+                score.served(self.tasks[id].clock, self.kernel.top[node], both);
+            }
             let in_grains = (grains[read], grains[write], parts[write]);
             self.kernel.loads.access((from, node), (sum[read], sum[write]), in_grains);
         }

@@ -4,13 +4,13 @@
 //! misses take 200 ns, 1,000 instructions 250 ns. A first touch takes 500 ns.
 
 use super::support::{cxl, dram, machine};
-use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
 use crate::replay::{After, Charge, Count, Op, Recording, Rounds, START, Stuck, Waited};
 use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
+use crate::{Overlap, Score, Slice};
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::scenario::{CpuOrder, Mempolicy};
 use homenode_core::topology::Hardware;
@@ -1191,6 +1191,65 @@ fn a_slower_node_costs_its_latency() {
     let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
     s.run();
     assert_eq!(s.round_ends(), [CALL + FAULT + 250 * NS]);
+}
+
+/// A chain and a stream on a slow node of 250 ns, judged: lines under way are four of either.
+///
+/// Source: specs/compare.md#recorded.
+#[test]
+fn a_replay_is_judged_by_its_lines() {
+    let mut m = plain();
+    let slow = machine(&[dram(8192, 2), cxl(8192)]);
+    (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
+    for l in &mut m.links {
+        l.read_bandwidth.value = 1_000_000_000;
+        l.write_bandwidth.value = 1_000_000_000;
+    }
+    let number = 4000;
+    let call = Op::Discard { page: PAGE + 3, pages: 1 };
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 1000, read(PAGE, 8)),
+        (0, 2000, read(PAGE + 1, 4)),
+        (0, 0, read(PAGE + 2, 0)),
+        (0, number, call),
+    ];
+    let run = |to: u16, overlap, judged: bool| {
+        let policy = Mempolicy::Preferred(homenode_core::units::NodeId(to));
+        let charge = Charge { policy, overlap, ..charge(Rounds::Count(3)) };
+        let setup = Setup::default();
+        let mut s =
+            Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
+        if judged {
+            s.keep_score(Score::new(Picos::from_ms(1), 0, true));
+        }
+        s.run();
+        s
+    };
+    let of = |s: &Simulation| {
+        let slices = s.score().expect("kept").slices();
+        let sum = |f: fn(&Slice) -> u64| slices.iter().map(f).sum::<u64>();
+        (sum(|s| s.fast), sum(|s| s.slow), sum(|s| s.least_ps) / NS)
+    };
+    let gains =
+        |s: &Simulation| -> Vec<u32> { s.courses().iter().map(|c| c.gains.iter().sum()).collect() };
+    for overlap in [None, Some(Overlap::chain())] {
+        let (fast, slow) = (run(0, overlap, true), run(1, overlap, true));
+        // 4,000 and 3,000 instructions of 0.25 ns, and 12 lines of 100 ns, four or one at once.
+        let least = 3 * (1000 + 750 + if overlap.is_none() { 300 } else { 1200 });
+        assert_eq!(of(&fast), (3 * 12, 0, least), "{overlap:?}");
+        assert_eq!(of(&slow), (0, 3 * 12, least), "the same wherever it is");
+        // Each line saves 150 ns, or a fourth of it.
+        let each = if overlap.is_none() { [900, 450] } else { [3600, 1800] };
+        assert_eq!((gains(&fast), gains(&slow)), (each.to_vec(), each.to_vec()));
+        let is_fast = |s: &Simulation| s.courses().iter().all(|c| c.fast);
+        assert_eq!((is_fast(&fast), is_fast(&slow)), (true, false));
+        // It is written down beside the run.
+        assert_eq!(run(1, overlap, false).hash(), slow.hash());
+        // What all took is what the fast tier would have taken, and what was lost by not being there.
+        let user = slow.processes()[0].ran_ps - fast.processes()[0].ran_ps;
+        assert_eq!(user / NS, gains(&slow).iter().map(|&g| u64::from(g)).sum());
+    }
 }
 
 #[test]
