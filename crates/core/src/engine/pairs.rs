@@ -25,8 +25,9 @@
 //!
 //! Source: specs/engine.md#pairs, specs/engine.md#apart.
 
+use crate::splitmix::mix;
 use crate::units::Picos;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Hits of one page within this time are one.
 const ONE_VISIT: Picos = Picos::from_ms(100);
@@ -84,9 +85,71 @@ pub(super) struct Pairs {
 struct Visits {
     /// Pages that were hit since.
     since: Picos,
-    pages: BTreeSet<u64>,
+    pages: Pages,
     pairs: u64,
     chance: u64,
+}
+
+/// Pages of the present visit, and of none before: a table in which a page is looked for from where
+/// its number puts it. A visit is over with the next stamp, and nothing has to be cleared.
+#[derive(Clone, Debug)]
+struct Pages {
+    /// A page with the stamp of its visit; a power of two of them, at most half of which are of
+    /// the present one.
+    slots: Vec<u64>,
+    nr: usize,
+    /// From 1 on.
+    stamp: u64,
+}
+
+/// Bits of a stamp; the others are a page's, of addresses of 57 bits at most.
+const STAMP: u32 = 19;
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self { slots: Vec::new(), nr: 0, stamp: 1 }
+    }
+}
+
+impl Pages {
+    /// A visit begins.
+    fn clear(&mut self) {
+        self.nr = 0;
+        self.stamp += 1;
+        if self.stamp >> STAMP != 0 {
+            self.slots.clear();
+            self.stamp = 1;
+        }
+    }
+    /// Whether it is new in this visit.
+    fn insert(&mut self, page: u64) -> bool {
+        if self.nr * 2 >= self.slots.len() {
+            let more = (self.slots.len() * 2).max(64);
+            let all = std::mem::replace(&mut self.slots, vec![0; more]);
+            let stamp = self.stamp;
+            all.into_iter().filter(|slot| slot % (1 << STAMP) == stamp).for_each(|slot| {
+                self.put(slot);
+            });
+        }
+        let new = self.put(page << STAMP | self.stamp);
+        self.nr += usize::from(new);
+        new
+    }
+    /// Puts a page with its stamp where one of an earlier visit is; not where it is already.
+    fn put(&mut self, slot: u64) -> bool {
+        let last = self.slots.len() - 1;
+        let mut at = mix(slot >> STAMP) as usize & last;
+        loop {
+            match self.slots[at] {
+                same if same == slot => return false,
+                other if other % (1 << STAMP) == self.stamp => at = (at + 1) & last,
+                _ => {
+                    self.slots[at] = slot;
+                    return true;
+                }
+            }
+        }
+    }
 }
 
 impl Pairs {
@@ -218,6 +281,28 @@ mod tests {
             }
         }
         assert_eq!(pairs.shape(), None);
+    }
+
+    // The same as a set that is cleared, also when stamps begin anew.
+    #[test]
+    fn pages_of_a_visit_are_those_and_no_others() {
+        let (mut chance, mut pages) = (SplitMix::new(5), Pages::default());
+        for visit in 0..300 {
+            pages.clear();
+            if visit == 100 {
+                pages.stamp = (1 << STAMP) - 50;
+            }
+            let mut set = std::collections::BTreeSet::new();
+            // All numbers that an address of 57 bits can have.
+            let (nr, among) = (chance.below(400), 1 << chance.below(46));
+            for _ in 0..nr {
+                let page = chance.below(among);
+                assert_eq!(pages.insert(page), set.insert(page), "visit {visit}, page {page}");
+            }
+            assert_eq!(pages.nr, set.len());
+        }
+        assert_eq!(pages.stamp, 300 - 100 - 50, "stamps came to their end once");
+        assert!(pages.slots.len() <= 1024, "{}", pages.slots.len());
     }
 
     // specs/engine.md#pairs: one chunk in eight takes nearly all, and its pages alike.
