@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 mod arms;
 mod chunks;
 mod colloid;
+mod damos;
 mod hemem;
 mod hybridtier;
 mod knowledge;
@@ -165,6 +166,11 @@ const BUILT_IN: &[Candidate] = &[
         placement: Placement::Policy { sees: &[Source::Pmu], make: hybridtier::make },
         ..Candidate::kernel("hybridtier", "hybridtier", &[])
     },
+    Candidate {
+        about: "DAMOS as the kernel's samples set it up: hot regions up, cold ones down, by quotas with goals",
+        placement: Placement::Policy { sees: &[Source::Damon], make: damos::make },
+        ..Candidate::kernel("damos", "damos", &[])
+    },
 ];
 
 /// Makes the policy of a column.
@@ -198,7 +204,8 @@ impl Maker {
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
 (or 1, 2, 3: numa_balancing, with demotion in 2 and 3), interleave (weighted by bandwidth), scenario \
 (its own knobs), homenode (its engine, paying for itself), tpp (TPP as published, in the \
-kernel's place), hemem, colloid, arms, memtis and hybridtier (as published, by samples). Behind a name @VERSION is another \
+kernel's place), hemem, colloid, arms, memtis and hybridtier (as published, by samples), damos (DAMON's \
+schemes as published, by its regions). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
 knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode's engine \
 (homenode:pmu+horizon=20s; homenode list settings)";

@@ -269,7 +269,7 @@ fn arguments_that_make_no_sense() {
         "replay toy.parquet --machine MACHINES/small.toml --columns off,5",
         expect![[r#"
             exit 2
-            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode, tpp, hemem, colloid, arms, memtis, hybridtier; there are
+            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode, tpp, hemem, colloid, arms, memtis, hybridtier, damos; there are
               scenario    the knobs that the scenario sets, or the kernel's defaults
               off         numa_balancing 0: memory stays where it was first put
               mode1       numa_balancing 1: between sockets
@@ -283,6 +283,7 @@ fn arguments_that_make_no_sense() {
               arms        ARMS as published: the hottest 2 MiB pages that fit, where a pair of moves pays
               memtis      MEMTIS as published: base pages up from the heat at which as much as fits is hot
               hybridtier  HybridTier as published: base pages up that are sampled often, or often lately
+              damos       DAMOS as the kernel's samples set it up: hot regions up, cold ones down, by quotas with goals
         "#]],
     );
     f.check(

@@ -172,6 +172,21 @@ impl<T: Copy + Default> Pages<T> {
             }
         }
     }
+    /// Known pages of a span, by rising addresses.
+    pub(super) fn within(&mut self, who: Who, span: Span, mut f: impl FnMut(u64, &mut Page<T>)) {
+        let Some(process) = self.processes.get_mut(&who) else { return };
+        let first = process.areas.partition_point(|a| a.end() <= span.start);
+        for area in process.areas[first..].iter_mut().take_while(|a| a.start < span.end) {
+            let [from, to] = [span.start, span.end].map(|vpn| {
+                vpn.clamp(area.start, area.start + area.pages.len() as u64) - area.start
+            });
+            for (vpn, page) in
+                (area.start + from..).zip(&mut area.pages[from as usize..to as usize])
+            {
+                f(vpn, page);
+            }
+        }
+    }
     /// The areas by process, as first page and number of pages.
     fn areas(&self) -> Vec<(Who, u64, u64)> {
         let of = |(who, p): (&Who, &Process<T>)| {

