@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+mod alto;
 mod arms;
 mod chunks;
 mod colloid;
@@ -142,6 +143,11 @@ const BUILT_IN: &[Candidate] = &[
         ..Candidate::kernel("tpp", "tpp", &[("numa_balancing", "2"), DEMOTION])
     },
     Candidate {
+        about: "TPP behind Alto's gate as published: fewer pages go up the less a load is waited for",
+        hooks: Some(alto::rules),
+        ..Candidate::kernel("alto", "alto", &[("numa_balancing", "2"), DEMOTION])
+    },
+    Candidate {
         about: "HeMem as published: 2 MiB pages of eight samples up, against the longest cold",
         placement: Placement::Policy { sees: &[Source::Pmu], make: hemem::make },
         ..Candidate::kernel("hemem", "hemem", &[])
@@ -203,9 +209,9 @@ impl Maker {
 /// What every command says about `--columns`.
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
 (or 1, 2, 3: numa_balancing, with demotion in 2 and 3), interleave (weighted by bandwidth), scenario \
-(its own knobs), homenode (its engine, paying for itself), tpp (TPP as published, in the \
-kernel's place), hemem, colloid, arms, memtis and hybridtier (as published, by samples), damos (DAMON's \
-schemes as published, by its regions). Behind a name @VERSION is another \
+(its own knobs), homenode (its engine, paying for itself), tpp and alto (TPP as published, in the \
+kernel's place, and behind Alto's gate), hemem, colloid, arms, memtis and hybridtier (as published, by \
+samples), damos (DAMON's schemes as published, by its regions). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
 knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode's engine \
 (homenode:pmu+horizon=20s; homenode list settings)";

@@ -269,7 +269,7 @@ fn arguments_that_make_no_sense() {
         "replay toy.parquet --machine MACHINES/small.toml --columns off,5",
         expect![[r#"
             exit 2
-            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode, tpp, hemem, colloid, arms, memtis, hybridtier, damos; there are
+            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode, tpp, alto, hemem, colloid, arms, memtis, hybridtier, damos; there are
               scenario    the knobs that the scenario sets, or the kernel's defaults
               off         numa_balancing 0: memory stays where it was first put
               mode1       numa_balancing 1: between sockets
@@ -278,6 +278,7 @@ fn arguments_that_make_no_sense() {
               interleave  weighted interleaving by bandwidth, numa_balancing 0
               homenode    homenode's engine, which pays for itself
               tpp         TPP as published: mode 2, but pages of the active lists go up, and kswapd keeps a fiftieth of a fast node free
+              alto        TPP behind Alto's gate as published: fewer pages go up the less a load is waited for
               hemem       HeMem as published: 2 MiB pages of eight samples up, against the longest cold
               colloid     Colloid as published, on HeMem's counts: as much up as makes both tiers answer alike
               arms        ARMS as published: the hottest 2 MiB pages that fit, where a pair of moves pays

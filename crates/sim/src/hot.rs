@@ -36,6 +36,11 @@ impl Counts {
     pub(crate) fn add(&mut self, kind: usize) {
         self.0[kind] += 1;
     }
+    /// How many there are of a kind.
+    #[inline]
+    pub(crate) fn get(&self, kind: usize) -> u64 {
+        self.0[kind]
+    }
     /// Takes over what others have counted of the first so many kinds.
     #[inline]
     pub(crate) fn take_over(&mut self, others: &mut Self, kinds: usize) {

@@ -43,6 +43,7 @@ use crate::space::Kind;
 use crate::tasks::{On, Run, Task, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
+use homenode_core::hooks::Offcore;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{CpuId, HUGE_PAGES, Picos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -519,6 +520,8 @@ struct Lines {
     missed: Missed,
     /// What the run is judged by, where it is.
     scored: ScoredRows,
+    /// Loads among them.
+    loads: Offcore,
 }
 
 /// A task that replays its track.
@@ -699,6 +702,7 @@ impl Program for Player {
         if sim.kernel.score.is_some() {
             sim.score_rows(id, &lines.scored);
         }
+        sim.count_lines(&lines.loads);
         self.began = (self.at, self.work);
     }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
@@ -857,6 +861,7 @@ impl Player {
             let all = (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
             let took = [(all, Decides::Lines), (0, Decides::Latency)];
             self.lines.missed.row(zone, took, false, (0, false), 0);
+            self.lines.loads.add(r, Picos(r * latency[read]), Picos(all));
             return all;
         };
         let stream = row.what & 4 != 0;
@@ -876,6 +881,8 @@ impl Player {
         let hidden = o.hidden(compute, attos, stream);
         let latencies = r * latency[read] + w * latency[write];
         self.lines.missed.row(zone, took, stream, (hidden, hidden < compute), latencies);
+        // Computing that goes on behind misses ends none of them.
+        self.lines.loads.add(r, Picos(r * latency[read]), Picos(took[0].0 + took[1].0));
         (took[0].0 + took[1].0).saturating_sub(hidden)
     }
 

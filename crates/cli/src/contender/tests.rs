@@ -20,6 +20,7 @@ fn a_text_becomes_a_column() {
         ("mode2@6.1", "mode-2@6.1 of 6.1: numa_balancing=2 demotion_enabled=true"),
         ("scenario", "scenario: "),
         ("tpp@6.1", "tpp@6.1 of 6.1: numa_balancing=2 demotion_enabled=true"),
+        ("alto", "alto: numa_balancing=2 demotion_enabled=true"),
         ("homenode", "homenode-damon: numa_balancing=0 sees damon"),
         ("damos", "damos-damon: numa_balancing=0 sees damon"),
         (
@@ -118,8 +119,10 @@ fn rules_inside_the_kernel_come_with_a_column_and_stand_alone() {
     let column = |text: &str| Contenders::with(&[]).one(text).expect("a column");
     let setup = |text: &str| column(text).setup(&Setup::default(), &[]);
     assert!(setup("tpp").expect("a setting").hooks.is_some());
+    assert!(setup("alto").expect("a setting").hooks.is_some());
     assert!(setup("mode2").expect("a setting").hooks.is_none());
     assert!(column("tpp").notes()[0].starts_with("tpp, inside the simulated kernel: TPP as"));
+    assert!(column("alto").notes()[0].starts_with("alto, inside the simulated kernel: TPP behind"));
     let error = setup("tpp+admission=a").expect_err("two admissions");
     assert_eq!(
         error.to_string(),

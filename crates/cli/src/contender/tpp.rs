@@ -15,7 +15,7 @@ use homenode_core::units::Pages;
 /// `demote_scale_factor`, in hundredths of a zone, as the patches set it.
 const DEMOTE_SCALE_FACTOR: u64 = 2;
 
-struct Tpp;
+pub(super) struct Tpp;
 
 /// kswapd's aim on a node that demotes.
 fn demote_mark(marks: &ZoneMarks) -> Pages {

@@ -6,7 +6,7 @@ use super::{Ctx, Kernel};
 use crate::memory::{BLOCK, Memory};
 use crate::ring::{Pmu, SampleSeen};
 use homenode_core::costs::Cost;
-use homenode_core::hooks::{Hooks, MakeHooks, PageAt, SampledAccess};
+use homenode_core::hooks::{Hooks, MakeHooks, Offcore, PageAt, SampledAccess};
 use homenode_core::topology::Hardware;
 use homenode_core::units::HUGE_PAGES;
 
@@ -17,31 +17,38 @@ pub(crate) struct Inside {
     pub(crate) own: bool,
     /// Samples that they have not been told yet.
     pub(crate) samples: Vec<SampleSeen>,
+    /// The CPUs' counters of loads, where they read them.
+    pub(crate) offcore: Option<Offcore>,
 }
 
 impl Inside {
     pub(super) fn new(rules: Box<dyn Hooks>) -> Self {
-        Self { rules, own: false, samples: Vec::new() }
+        Self { rules, own: false, samples: Vec::new(), offcore: None }
     }
 }
 
 impl Kernel {
-    /// Puts a contender's hooks in; the processor's sampling, where they want it.
+    /// Puts a contender's hooks in, with counters where they read them; the processor's sampling,
+    /// where they want it.
     pub(crate) fn put_in(&mut self, make: MakeHooks, machine: &Hardware) -> Option<Box<Pmu>> {
         let rules = make(machine, self.knobs.version);
         let each = machine.costs.time(Cost::PmuSample).0;
         let sampling = rules.samples().then(|| Pmu::of_kernel(machine.cpus.len(), each));
-        self.inside = Inside { own: true, ..Inside::new(rules) };
+        let offcore = rules.counts().then(Offcore::default);
+        self.inside = Inside { own: true, offcore, ..Inside::new(rules) };
         sampling.map(Box::new)
     }
 
-    /// At the tick of a running task: tells the samples since the last one and splits the
-    /// huge pages that the hooks name, on the task's time.
+    /// At the tick of a running task: tells the counters and the samples since the last one and
+    /// splits the huge pages that the hooks name, on the task's time.
     pub(super) fn ask_hooks(&mut self, ctx: &mut Ctx) {
         if !self.inside.own {
             return;
         }
         let now_ms = Self::ms(ctx.clock);
+        if let Some(offcore) = &self.inside.offcore {
+            self.inside.rules.counted(offcore, now_ms);
+        }
         for SampleSeen { space, vpn, .. } in std::mem::take(&mut self.inside.samples) {
             let page = PageAt { space: space as u32, vpn };
             let Some(item) = self.item_at(page) else { continue };

@@ -244,14 +244,15 @@ impl Stretch {
         let counts = &mut self.counts;
         self.at += hot::run(&ops[from..], &mut own, cost, kinds, counts, clock, until);
         let Own { ctx, mut made, done, system, last, failed, .. } = own;
+        sim.latency = latency;
         if done > 0 || failed.is_some() {
+            sim.count_loads(sim.tasks[id].cpu, &made, told.as_ref());
             sim.charge(id, system, Why::System);
             sim.charge(id, ctx.clock - began - system, Why::User);
             sim.account(id, &mut made, self.in_order());
             self.score(sim, id, &ops[self.sampled..from + done]);
             (self.began, self.sampled) = (from + done, from + done);
         }
-        sim.latency = latency;
         *clock += sim.pay_for_flushes(id);
         if let Some(why) = failed {
             sim.kill(id, why);
@@ -261,6 +262,11 @@ impl Stretch {
     /// What it has run ahead counts.
     pub(crate) fn settle(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) {
         let in_order = self.in_order();
+        if sim.kernel.inside.offcore.is_some() {
+            let cpu = sim.tasks[id].cpu;
+            let told = self.costs(sim, cpu);
+            sim.count_loads(cpu, &self.counts, told.as_ref());
+        }
         sim.account(id, &mut self.counts, in_order);
         self.began = self.at;
         // Before an act, both are sampled together.
@@ -319,6 +325,11 @@ impl Stretch {
                 let told = self.costs(sim, cpu);
                 let cost = told.as_ref().unwrap_or(sim.latency_from(cpu))[kind];
                 sim.charge(id, cost, Why::User);
+                if sim.kernel.inside.offcore.is_some() {
+                    let mut one = Counts::default();
+                    one.add(kind);
+                    sim.count_loads(cpu, &one, told.as_ref());
+                }
                 sim.account_one(id, kind, self.in_order());
                 self.at += 1;
             }

@@ -9,7 +9,9 @@ use crate::page::{State, Word};
 use crate::sched::TaskFigures;
 use crate::table::prefetch_at;
 use crate::tasks::Task;
+use homenode_core::hooks::Offcore;
 use homenode_core::scenario::Step;
+use homenode_core::units::Picos;
 use std::collections::BTreeMap;
 
 /// What one process did, for reports.
@@ -219,6 +221,30 @@ impl Simulation {
             }
             let in_grains = (grains[read], grains[write], parts[write]);
             self.kernel.loads.access((from, node), (sum[read], sum[write]), in_grains);
+        }
+    }
+    /// Counts loads, and how long they were under way, as the CPU's counters do, where the kernel's
+    /// hooks read them. Accesses of one task, which take what `costs` says, each after the other,
+    /// or their latency where it says nothing.
+    ///
+    /// Source: specs/compare.md#alto.
+    pub(crate) fn count_loads(&mut self, cpu: usize, counts: &Counts, costs: Option<&CostTable>) {
+        let Some(offcore) = &mut self.kernel.inside.offcore else { return };
+        let latency = &self.latency[self.cpus[cpu].node];
+        let costs = costs.unwrap_or(latency);
+        let (mut reads, mut under_way, mut took) = (0, 0, 0);
+        for read in (0..self.zones_used * 2).step_by(2) {
+            let (r, w) = (counts.get(read), counts.get(read + 1));
+            reads += r;
+            under_way += r * latency[read];
+            took += r * costs[read] + w * costs[read + 1];
+        }
+        offcore.add(reads, Picos(under_way), Picos(took));
+    }
+    /// The same for lines of a replaying task that were counted as they came.
+    pub(crate) fn count_lines(&mut self, lines: &Offcore) {
+        if let Some(offcore) = &mut self.kernel.inside.offcore {
+            offcore.take_over(lines);
         }
     }
     /// What misses of a replaying task took.

@@ -9,13 +9,13 @@ use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::hooks::{
-    Hooks, InactivePage, MakeHooks, NewPage, PageAt, SampledAccess, SlowFault, SlowVerdict,
+    Hooks, InactivePage, MakeHooks, NewPage, Offcore, PageAt, SampledAccess, SlowFault, SlowVerdict,
 };
 use homenode_core::numa::filter::{Verdict, Why};
-use homenode_core::scenario::{Margin, Mempolicy, Pattern};
+use homenode_core::scenario::{Margin, Mempolicy, Pattern, Step};
 use homenode_core::tiering::reclaim::Reference;
 use homenode_core::tiering::watermarks::{WakeFacts, ZoneMarks};
-use homenode_core::units::{NodeId, Pages};
+use homenode_core::units::{NodeId, Pages, Picos};
 
 /// What these rules decide is what lists ask them.
 const TIERED: [(&str, &str); 4] = [
@@ -144,4 +144,65 @@ fn samples_reach_the_rules_and_what_they_name_is_split() {
     let (_, none, free) = run(None);
     assert_eq!(none, 0);
     assert!(sampled < free, "samples and splits take the program's time");
+}
+
+#[test]
+fn counters_tell_how_long_loads_take_and_how_long_they_are_waited_for() {
+    /// Reads them, and looks whether they go back.
+    #[derive(Default)]
+    struct Reads(Offcore);
+    impl Hooks for Reads {
+        fn counts(&self) -> bool {
+            true
+        }
+        fn counted(&mut self, c: &Offcore, _: u32) {
+            let more = c.since(&self.0);
+            assert!(more.busy <= more.under_way);
+            self.0 = *c;
+        }
+    }
+    struct ReadsNot;
+    impl Hooks for ReadsNot {
+        fn counted(&mut self, _: &Offcore, _: u32) {
+            unreachable!("nobody has asked for them");
+        }
+    }
+    // 200 ns, of which five lines can be under way.
+    let m = machine(&[super::support::Spec { ns: 200, ..dram(16384, 1) }]);
+    let run = |hooks: MakeHooks, mlp, write, compute| {
+        let mut step = access("m", Pattern::Uniform, write, for_ms(200));
+        if let Step::Access { mlp: at_once, compute: between, .. } = &mut step {
+            (*at_once, *between) = (mlp, Picos::from_ns(compute));
+        }
+        let s = scenario(vec![process("p", &[0], vec![map("m", 2048)], vec![touch("m"), step])]);
+        let hooks = Some(hooks);
+        let mut sim = Simulation::new(&m, &s, &Setup { hooks, ..Setup::of(&s) }).expect("it runs");
+        sim.run();
+        let accesses = sim.processes()[0].accesses[0];
+        (sim.kernel.inside.offcore, accesses)
+    };
+    let read: MakeHooks = |_, _| Box::new(Reads::default());
+    for (mlp, write, compute, amortized) in [
+        (1, 0, 0, 200),
+        (4, 0, 0, 50),
+        // Five are under way, not eight.
+        (8, 0, 0, 40),
+        // One waits for the other, and is not under way while something is computed.
+        (1, 0, 100, 200),
+        // A store is no load: alone nothing is under way; beside loads one of them mostly is.
+        (1, 500, 0, 200),
+        (4, 500, 0, 100),
+    ] {
+        let (counted, accesses) = run(read, mlp, write, compute);
+        let c = counted.expect("they are read");
+        let near = |found: Option<Picos>, ns: u64| {
+            let found = found.expect("there were loads").as_ns();
+            assert!(found.abs_diff(ns) * 50 <= ns, "{mlp} {write} {compute}: {found} for {ns}");
+        };
+        near(c.latency(), 200);
+        near(c.amortized(), amortized);
+        assert!(accesses[0].abs_diff(c.reads) * 100 < c.reads, "{} of {accesses:?}", c.reads);
+        let (none, same) = run(|_, _| Box::new(ReadsNot), mlp, write, compute);
+        assert_eq!((none, same), (None, accesses), "who counts changes nothing");
+    }
 }
