@@ -43,11 +43,13 @@ const COLUMNS: &[&str] = &[
     "tuned",
     "hindsight",
     "tpp",
+    "alto",
     "hemem",
     "colloid",
     "arms",
     "memtis",
     "hybridtier",
+    "damos",
     "homenode:damon",
     "homenode:pmu",
 ];
