@@ -12,7 +12,7 @@ use crate::contender::{self, Contender, Contenders, once};
 use crate::figures::{self, Choice};
 use crate::knobs::{self, Setting};
 use crate::progress::Progress;
-use crate::{output, parallel, record};
+use crate::{output, parallel};
 use anyhow::{Context as _, Result, bail};
 use homenode_config::{AddNode, parse_add_node};
 use homenode_core::topology::{Hardware, MAX_CPUS};
@@ -398,13 +398,7 @@ fn report(
         let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
         notes.push(format!("in all columns: {}", set.join(", ")));
     }
-    let mut warnings = Vec::new();
-    let h = &recorded.loaded.header;
-    if !h.complete {
-        warnings
-            .push(format!("the recording is not complete: the program {}", record::ended(h.ended)));
-    }
-    warnings.extend(record::warnings(h.lost_frames, h.unrecorded_execs));
+    let mut warnings = recorded.loaded.warnings();
     let all = recorded.target.machine.cpus.len();
     let other = !recorded.cpus.is_empty() && recorded.cpus.len() != all;
     let turns = played.iter().filter_map(Played::turns_percent).reduce(f64::max);

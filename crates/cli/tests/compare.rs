@@ -238,9 +238,11 @@ fn a_recorded_program_is_a_workload() {
     let again = json(&run(&folder, &format!("{line} --json")));
     assert_eq!(again["workloads"], first["workloads"]);
     assert!(again["notes"].to_string().contains("6 runs were from"), "{again}");
-    recording::recording(&folder.join("toy.parquet"), |h| h.command[0] = "other".into());
+    recording::recording(&folder.join("toy.parquet"), |h| h.lost_frames = 3);
     let other = json(&run(&folder, &format!("{line} --json")));
-    assert!(other["notes"].to_string().contains("3 runs were from"), "{other}");
+    let notes = other["notes"].to_string();
+    assert!(notes.contains("3 runs were from"), "{notes}");
+    assert!(notes.contains("toy, recorded: warning: "), "what it lacks is said: {notes}");
 
     // What a user may get wrong.
     let good = fs::read(folder.join("toy.parquet")).expect("the recording");

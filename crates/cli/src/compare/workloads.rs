@@ -242,8 +242,8 @@ impl Workload {
         let Runs::Recording(recorded, _) = &self.runs else { return None };
         let (target, calibrated) = (&recorded.target, &recorded.calibrated);
         let wrong = recorded.loaded.wrong().map(|why| format!("WRONG: {why}"));
-        let warned = target.warnings.iter().chain(&calibrated.warnings);
-        let warned = warned.map(|why| format!("warning: {why}"));
+        let warned = target.warnings.iter().chain(&calibrated.warnings).cloned();
+        let warned = warned.chain(recorded.loaded.warnings()).map(|why| format!("warning: {why}"));
         let told = target.notes.iter().chain(&calibrated.notes).cloned();
         let all: Vec<String> = wrong.into_iter().chain(warned).chain(told).collect();
         Some(format!("{}, recorded: {}", self.name, all.join("; ")))

@@ -47,6 +47,14 @@ impl Loaded {
     pub(crate) fn wrong(&self) -> Option<String> {
         without_waits(&self.header).map(|t| wrong(&t))
     }
+    /// What it lacks, in sentences.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let h = &self.header;
+        let part = (!h.complete).then(|| {
+            format!("the recording is not complete: the program {}", record::ended(h.ended))
+        });
+        part.into_iter().chain(record::warnings(h.lost_frames, h.unrecorded_execs)).collect()
+    }
     /// How its tasks waited, if they did.
     pub(crate) fn waited(&self) -> Option<String> {
         let Found {
