@@ -201,6 +201,25 @@ impl Packed {
     fn number(&self) -> u64 {
         self.what >> 3
     }
+    /// Whether most of its lines followed their neighbours.
+    #[inline]
+    fn is_stream(&self) -> bool {
+        self.what & 4 != 0
+    }
+    /// What its lines take together, each for itself, where a load and a store take so long.
+    #[inline]
+    fn latencies(&self, [load, store]: [u64; 2]) -> u64 {
+        u64::from(self.reads) * load + u64::from(self.writes) * store
+    }
+    /// What its loads and its stores take as they overlap, and what decides that.
+    ///
+    /// * `latency`, `least` – of a load and a store: the latency, and the least time of a line.
+    #[inline]
+    fn takes(&self, o: &Overlap, latency: [u64; 2], least: [u64; 2]) -> [(u64, Decides); 2] {
+        let lines = [self.reads, self.writes].map(u64::from);
+        let insns = if self.is_stream() { 0 } else { u64::from(self.insns) };
+        [0, 1].map(|k| o.time(lines[k], lines[0] + lines[1], insns, latency[k], least[k]))
+    }
 }
 
 /// What one task did, in its order.
@@ -858,31 +877,34 @@ impl Player {
         let cpu = sim.tasks[id].cpu;
         let latency = sim.latency_from(cpu);
         let Some(o) = self.charge.overlap else {
-            let all = (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
+            let all = row.latencies([latency[read], latency[write]]) * 1000 / sim.parallelism;
             let took = [(all, Decides::Lines), (0, Decides::Latency)];
             self.lines.missed.row(zone, took, false, (0, false), 0);
-            self.lines.loads.add(r, Picos(r * latency[read]), Picos(all));
+            if sim.kernel.inside.offcore.is_some() {
+                self.lines.loads.add(r, Picos(r * latency[read]), Picos(all));
+            }
             return all;
         };
-        let stream = row.what & 4 != 0;
+        let stream = row.is_stream();
         let at = (sim.window(), cpu);
         let floor = match self.floor {
             Some((of, floor)) if of == at => floor,
             _ => self.floor.insert((at, sim.floor_from(cpu, &o))).1,
         };
-        let insns = if stream { 0 } else { u64::from(row.insns) };
-        let time = |n, k: usize| o.time(n, r + w, insns, latency[k], floor[usize::from(stream)][k]);
         if r + w == 0 {
             return 0;
         }
-        let took = [time(r, read), time(w, write)];
+        let least = floor[usize::from(stream)];
+        let took = row.takes(&o, [latency[read], latency[write]], [least[read], least[write]]);
         let compute = self.slowly(sim, id, row);
         let attos = sim.cpus[cpu].computing(self.attos);
         let hidden = o.hidden(compute, attos, stream);
-        let latencies = r * latency[read] + w * latency[write];
+        let latencies = row.latencies([latency[read], latency[write]]);
         self.lines.missed.row(zone, took, stream, (hidden, hidden < compute), latencies);
         // Computing that goes on behind misses ends none of them.
-        self.lines.loads.add(r, Picos(r * latency[read]), Picos(took[0].0 + took[1].0));
+        if sim.kernel.inside.offcore.is_some() {
+            self.lines.loads.add(r, Picos(r * latency[read]), Picos(took[0].0 + took[1].0));
+        }
         (took[0].0 + took[1].0).saturating_sub(hidden)
     }
 
@@ -912,18 +934,14 @@ impl Player {
         compute: u64,
         latency: [u64; 2],
     ) -> u64 {
-        let lines = [row.reads, row.writes].map(u64::from);
         let Some(o) = self.charge.overlap else {
-            return (lines[0] * latency[0] + lines[1] * latency[1]) * 1000 / sim.parallelism;
+            return row.latencies(latency) * 1000 / sim.parallelism;
         };
-        let stream = row.what & 4 != 0;
-        let insns = if stream { 0 } else { u64::from(row.insns) };
-        let time = |k: usize| {
-            let least = o.alone(latency[k], k == 1, stream);
-            o.time(lines[k], lines[0] + lines[1], insns, latency[k], least).0
-        };
+        let stream = row.is_stream();
+        let least = [0, 1].map(|k| o.alone(latency[k], k == 1, stream));
+        let [read, written] = row.takes(&o, latency, least);
         let attos = sim.cpus[sim.tasks[id].cpu].computing(self.attos);
-        (time(0) + time(1)).saturating_sub(o.hidden(compute, attos, stream))
+        (read.0 + written.0).saturating_sub(o.hidden(compute, attos, stream))
     }
 
     /// The place of a virtual page that is mapped for this kind of access.
