@@ -494,6 +494,7 @@ impl Engine {
             }
             Seen::Fault { who, vpn, from, on, after } => self.see_fault(who, vpn, from, on, after),
             Seen::Sample { who, vpn, from, period } => self.see_sample(who, vpn, from, period),
+            Seen::Loads { .. } => {}
             Seen::Resident { who, span, on, pages } => self.see_resident(who, span, on, pages.0),
             Seen::Node { node, ref zones, load, idle } => {
                 if !self.nodes.see(node, zones, load, idle) {

@@ -21,12 +21,13 @@
 
 use crate::kernel::KernelVersion;
 use crate::numa::filter::Verdict;
+use crate::offcore::Offcore;
 use crate::scenario::{AdmissionChoice, Margin};
 use crate::tiering::promote::{AccessTime, PromoteKnobs, PromoteNode};
 use crate::tiering::reclaim::{Reference, check_references};
 use crate::tiering::watermarks::{self, Admission, WakeFacts, ZoneMarks};
 use crate::topology::Hardware;
-use crate::units::{NodeId, Pages, Picos};
+use crate::units::{NodeId, Pages};
 
 /// A page by its place in an address space: it stays the same while the page moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,62 +127,6 @@ pub struct SampledAccess {
     pub on: NodeId,
     /// The kernel's milliseconds when the kernel looked at the samples, once a tick.
     pub now_ms: u32,
-}
-
-/// What the counters of all CPUs show, together, of loads that memory answered, since boot.
-///
-/// ```text
-///  one CPU, four loads of 200 ns under way at once:   reads      4
-///    ├──────── 200 ns ────────┤                       under way  800 ns
-///    ├────────────────────────┤                       busy       200 ns
-///    ├────────────────────────┤                       latency    800 / 4 = 200 ns
-///    ├────────────────────────┤                       amortized  200 / 4 =  50 ns
-/// ```
-///
-/// Source: docs/decisions/0013-hooks.md.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offcore {
-    /// Loads: demand reads, without stores and without what a cache answers.
-    pub reads: u64,
-    /// Time in which at least one of them was under way, CPU by CPU.
-    pub busy: Picos,
-    /// How long each of them was under way, all of them together.
-    pub under_way: Picos,
-}
-
-impl Offcore {
-    /// Counts accesses of one CPU that took so long, computing included, where its loads among
-    /// them were under way for so long together. No load is under way for longer than all took,
-    /// and those that wait for one another are under way one at a time.
-    pub fn add(&mut self, reads: u64, under_way: Picos, took: Picos) {
-        self.reads += reads;
-        self.under_way.0 += under_way.0;
-        self.busy.0 += under_way.0.min(took.0);
-    }
-    /// Takes over what was counted apart.
-    pub fn take_over(&mut self, other: &Self) {
-        self.reads += other.reads;
-        self.busy.0 += other.busy.0;
-        self.under_way.0 += other.under_way.0;
-    }
-    /// What has come since an earlier look.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            reads: self.reads - earlier.reads,
-            busy: Picos(self.busy.0 - earlier.busy.0),
-            under_way: Picos(self.under_way.0 - earlier.under_way.0),
-        }
-    }
-    /// Mean time from a load to its line; `None` without loads.
-    pub fn latency(&self) -> Option<Picos> {
-        self.under_way.0.checked_div(self.reads).map(Picos)
-    }
-    /// Amortized offcore latency, which is that by the loads that were under way at once: what a
-    /// load is waited for; `None` without loads.
-    pub fn amortized(&self) -> Option<Picos> {
-        self.busy.0.checked_div(self.reads).map(Picos)
-    }
 }
 
 /// Zones of a node with their free pages.

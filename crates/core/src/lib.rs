@@ -37,6 +37,7 @@ pub mod limits;
 pub mod list;
 pub mod loaded;
 pub mod numa;
+pub mod offcore;
 pub mod optimum;
 pub mod pattern;
 pub mod policy;

@@ -60,6 +60,13 @@ pub trait Policy {
         false
     }
 
+    /// Whether it wants to know how many loads of a process are under way at once
+    /// ([`seen::Seen::Loads`]); asked once, before the first [`Self::handle`]. Where CPUs have no
+    /// counters of that, nothing is told.
+    fn needs_overlap(&self) -> bool {
+        false
+    }
+
     /// What the machine stands for, told once before the first [`Self::handle`]: amounts that belong
     /// to a large machine's memory may be taken as a part of it. Who has none leaves it.
     fn stands_for(&mut self, scale: Scale) {

@@ -539,6 +539,7 @@ impl<M: Machine> Around for Logged<'_, M> {
                 // They are neither an answer to an order nor heat.
                 Seen::Task { .. }
                 | Seen::Gone { .. }
+                | Seen::Loads { .. }
                 | Seen::Resident { .. }
                 | Seen::Node { .. }
                 | Seen::Lost { .. }

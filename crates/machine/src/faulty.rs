@@ -132,7 +132,12 @@ impl<M: Machine> Faulty<M> {
                     alive.push(who);
                     out.push(seen);
                 }
-                _ => out.push(seen),
+                Seen::Loads { .. }
+                | Seen::Gone { .. }
+                | Seen::Resident { .. }
+                | Seen::Node { .. }
+                | Seen::Lost { .. }
+                | Seen::Stale { .. } => out.push(seen),
             }
         }
         if let Some((since, _)) = self.silent {
@@ -204,6 +209,7 @@ fn who_of(seen: &Seen) -> Option<Who> {
         | Seen::Region { who, .. }
         | Seen::Fault { who, .. }
         | Seen::Sample { who, .. }
+        | Seen::Loads { who, .. }
         | Seen::Resident { who, .. } => Some(*who),
         Seen::Node { .. } | Seen::Done { .. } | Seen::Lost { .. } | Seen::Stale { .. } => None,
     }

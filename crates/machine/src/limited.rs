@@ -172,6 +172,7 @@ impl<M: Machine> Limited<M> {
                 Seen::Region { who, .. }
                 | Seen::Fault { who, .. }
                 | Seen::Sample { who, .. }
+                | Seen::Loads { who, .. }
                 | Seen::Resident { who, .. } => {
                     if self.people.get(&who).is_none_or(|k| !k.excluded) {
                         out.push(seen);

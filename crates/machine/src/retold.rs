@@ -225,6 +225,7 @@ impl Retold {
                 Seen::Region { .. }
                 | Seen::Fault { .. }
                 | Seen::Sample { .. }
+                | Seen::Loads { .. }
                 | Seen::Node { .. }
                 | Seen::Lost { .. }
                 | Seen::Stale { .. } => {}

@@ -43,7 +43,7 @@ use crate::space::Kind;
 use crate::tasks::{On, Run, Task, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::hooks::Offcore;
+use homenode_core::offcore::Offcore;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{CpuId, HUGE_PAGES, Picos};
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,9 +18,10 @@
 //! Source: specs/compare.md#alto.
 
 use super::tpp::Tpp;
-use homenode_core::hooks::{Hooks, Offcore, SlowFault, SlowVerdict};
+use homenode_core::hooks::{Hooks, SlowFault, SlowVerdict};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::numa::filter::{Verdict, Why};
+use homenode_core::offcore::Offcore;
 use homenode_core::scenario::Margin;
 use homenode_core::tiering::watermarks::{WakeFacts, ZoneMarks};
 use homenode_core::topology::Hardware;

@@ -230,7 +230,10 @@ impl<T: Default> Chunks<T> {
                     }
                     landed.push(Landed { up, took: *took, moved: *moved });
                 }
-                Seen::Region { .. } | Seen::Fault { .. } | Seen::Stale { .. } => {}
+                Seen::Region { .. }
+                | Seen::Loads { .. }
+                | Seen::Fault { .. }
+                | Seen::Stale { .. } => {}
                 Seen::Lost { events } => self.ledger.lost += events,
             }
         }

@@ -317,6 +317,7 @@ impl Policy for Damos {
                 | Seen::Task { .. }
                 | Seen::Fault { .. }
                 | Seen::Sample { .. }
+                | Seen::Loads { .. }
                 | Seen::Resident { .. }
                 | Seen::Done { .. }
                 | Seen::Lost { .. }

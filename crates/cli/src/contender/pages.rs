@@ -341,7 +341,10 @@ impl<T: Copy + Default> Pages<T> {
                         }
                     }
                 }
-                Seen::Region { .. } | Seen::Fault { .. } | Seen::Stale { .. } => {}
+                Seen::Region { .. }
+                | Seen::Loads { .. }
+                | Seen::Fault { .. }
+                | Seen::Stale { .. } => {}
                 Seen::Lost { events } => self.ledger.lost += events,
             }
         }

@@ -76,21 +76,3 @@ fn choice_a_lets_promotions_alone_below_high() {
     let found = b.hooks().admit(&mut zones.into_iter(), &entry(true));
     assert_eq!(found, Admission::Admit { zone: 1, wake_demotion: false });
 }
-
-// docs/decisions/0013-hooks.md: the drawing at the type.
-#[test]
-fn loads_that_are_under_way_at_once_are_waited_for_together() {
-    let ns = Picos::from_ns;
-    let mut c = Offcore::default();
-    assert_eq!((c.latency(), c.amortized()), (None, None));
-    c.add(4, ns(800), ns(200));
-    assert_eq!((c.latency(), c.amortized()), (Some(ns(200)), Some(ns(50))));
-    // Computing between loads that wait for one another is no time in which one is under way.
-    let before = c;
-    c.add(4, ns(800), ns(1000));
-    let last = c.since(&before);
-    assert_eq!((last.reads, last.latency(), last.amortized()), (4, Some(ns(200)), Some(ns(200))));
-    // Stores alone are nothing.
-    c.add(0, ns(0), ns(1000));
-    assert_eq!(c.since(&before), last);
-}

@@ -6,6 +6,7 @@
 use super::order::{Fails, OrderId};
 pub use super::source::{Shows, Source};
 pub use super::span::{Span, Who};
+use crate::offcore::Offcore;
 use crate::tiering::watermarks::ZoneMarks;
 use crate::units::{NodeId, Pages, Picos};
 
@@ -77,6 +78,14 @@ pub enum Seen {
         from: NodeId,
         /// For how many accesses it stands.
         period: u64,
+    },
+    /// What the CPUs' counters showed of a process's loads since they were told last: of a policy
+    /// that [asks for it](super::Policy::needs_overlap), on a machine whose CPUs have them.
+    Loads {
+        /// Whose: all threads together.
+        who: Who,
+        /// What was counted.
+        counted: Offcore,
     },
     /// Where the pages of a span are: one report per node that has some, or one with
     /// no pages for a span without any.

@@ -6,7 +6,8 @@ use super::{Ctx, Kernel};
 use crate::memory::{BLOCK, Memory};
 use crate::ring::{Pmu, SampleSeen};
 use homenode_core::costs::Cost;
-use homenode_core::hooks::{Hooks, MakeHooks, Offcore, PageAt, SampledAccess};
+use homenode_core::hooks::{Hooks, MakeHooks, PageAt, SampledAccess};
+use homenode_core::offcore::Offcore;
 use homenode_core::topology::Hardware;
 use homenode_core::units::HUGE_PAGES;
 

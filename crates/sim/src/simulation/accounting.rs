@@ -9,7 +9,7 @@ use crate::page::{State, Word};
 use crate::sched::TaskFigures;
 use crate::table::prefetch_at;
 use crate::tasks::Task;
-use homenode_core::hooks::Offcore;
+use homenode_core::offcore::Offcore;
 use homenode_core::scenario::Step;
 use homenode_core::units::Picos;
 use std::collections::BTreeMap;

@@ -9,9 +9,10 @@ use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::hooks::{
-    Hooks, InactivePage, MakeHooks, NewPage, Offcore, PageAt, SampledAccess, SlowFault, SlowVerdict,
+    Hooks, InactivePage, MakeHooks, NewPage, PageAt, SampledAccess, SlowFault, SlowVerdict,
 };
 use homenode_core::numa::filter::{Verdict, Why};
+use homenode_core::offcore::Offcore;
 use homenode_core::scenario::{Margin, Mempolicy, Pattern, Step};
 use homenode_core::tiering::reclaim::Reference;
 use homenode_core::tiering::watermarks::{WakeFacts, ZoneMarks};

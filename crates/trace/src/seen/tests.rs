@@ -1,6 +1,7 @@
 use super::*;
 use expect_test::expect;
 use homenode_core::limits::Whose;
+use homenode_core::offcore::Offcore;
 use homenode_core::policy::order::{Fails, OrderId};
 use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::tiering::watermarks::ZoneMarks;
@@ -72,6 +73,10 @@ fn all() -> Vec<Heard> {
         },
         Seen::Fault { who: WHO, vpn: 17, from: NodeId(0), on: NodeId(2), after: None },
         Seen::Sample { who: WHO, vpn: 18, from: NodeId(0), period: 10_007 },
+        Seen::Loads {
+            who: WHO,
+            counted: Offcore { reads: 4, busy: Picos(200), under_way: Picos(800) },
+        },
         Seen::Resident { who: WHO, span, on: NodeId(2), pages: Pages(4) },
         Seen::Node {
             node: NodeId(0),

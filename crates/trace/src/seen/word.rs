@@ -3,6 +3,7 @@
 //! A process is two numbers (PID, start), a span two page numbers, a node and a time one each.
 
 use homenode_core::limits::Whose;
+use homenode_core::offcore::Offcore;
 use homenode_core::policy::heard::Heard;
 use homenode_core::policy::order::{Fails, OrderId};
 use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
@@ -52,6 +53,8 @@ pub(super) enum Word {
     Fault(u32, u64, u64, u16, u16, Option<u64>),
     /// Process, page, from, period.
     Sample(u32, u64, u64, u16, u64),
+    /// Process; loads, time in which one was under way, time that all were.
+    Loads(u32, u64, u64, u64, u64),
     /// Process, span, node, pages.
     Resident(u32, u64, u64, u64, u16, u64),
     /// Node, zones, load.
@@ -125,6 +128,7 @@ fn check(seen: &Seen) -> Result<(), &'static str> {
         Seen::Fault { vpn, .. } | Seen::Sample { vpn, .. } => Span::WHOLE.holds(vpn),
         Seen::Task { .. }
         | Seen::Gone { .. }
+        | Seen::Loads { .. }
         | Seen::Node { .. }
         | Seen::Done { .. }
         | Seen::Lost { .. }
@@ -148,6 +152,9 @@ fn word(seen: &Seen) -> Word {
         }
         Seen::Sample { who, vpn, from, period } => {
             Word::Sample(who.pid, who.start, vpn, from.0, period)
+        }
+        Seen::Loads { who, counted: Offcore { reads, busy, under_way } } => {
+            Word::Loads(who.pid, who.start, reads, busy.0, under_way.0)
         }
         Seen::Resident { who, span, on, pages } => {
             Word::Resident(who.pid, who.start, span.start, span.end, on.0, pages.0)
@@ -196,6 +203,10 @@ fn seen_of(word: Word) -> Seen {
         },
         Word::Sample(pid, start, vpn, from, period) => {
             Seen::Sample { who: who(pid, start), vpn, from: NodeId(from), period }
+        }
+        Word::Loads(pid, start, reads, busy, under_way) => {
+            let counted = Offcore { reads, busy: Picos(busy), under_way: Picos(under_way) };
+            Seen::Loads { who: who(pid, start), counted }
         }
         Word::Resident(pid, start, from, to, on, pages) => Seen::Resident {
             who: who(pid, start),
