@@ -42,6 +42,7 @@ mod process;
 mod pump;
 mod settings;
 mod tally;
+mod waited;
 
 pub use settings::{SETTINGS, SettingKind, SettingUnit, Settings};
 
@@ -170,6 +171,10 @@ impl Policy for Engine {
 
     fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    fn needs_overlap(&self) -> bool {
+        self.source.shows() == Shows::Samples
     }
 
     fn period(&self) -> Option<u64> {
@@ -494,7 +499,7 @@ impl Engine {
             }
             Seen::Fault { who, vpn, from, on, after } => self.see_fault(who, vpn, from, on, after),
             Seen::Sample { who, vpn, from, period } => self.see_sample(who, vpn, from, period),
-            Seen::Loads { .. } => {}
+            Seen::Loads { who, ref counted } => self.see_loads(who, counted),
             Seen::Resident { who, span, on, pages } => self.see_resident(who, span, on, pages.0),
             Seen::Node { node, ref zones, load, idle } => {
                 if !self.nodes.see(node, zones, load, idle) {

@@ -52,7 +52,8 @@ struct Resident {
     pages: u64,
     /// How many pages of it move as one.
     unit: u64,
-    heat: Rate,
+    /// Its heat, as far as it is waited for.
+    waited: Rate,
     /// What one page loses within the horizon.
     each: u128,
 }
@@ -101,7 +102,8 @@ impl Judged<'_> {
 /// A stretch of unknown place that might make room.
 struct Hidden {
     look: LookPiece,
-    heat: Rate,
+    /// Its heat, as far as it is waited for.
+    waited: Rate,
     /// It was never found.
     never: bool,
 }
@@ -238,10 +240,10 @@ impl Engine {
         let never = || all.hidden.iter().filter(|h| h.never);
         let unseen: u128 = never().map(|h| u128::from(h.look.span.pages().0)).sum();
         let known: u128 = all.residents.values().flatten().map(|r| u128::from(r.pages)).sum();
-        let hidden = never().map(|h| h.heat).min().filter(|_| unseen > known / 8);
+        let hidden = never().map(|h| h.waited).min().filter(|_| unseen > known / 8);
         let cost = u128::from(self.per_page);
         for residents in all.residents.values_mut() {
-            residents.retain(|r| r.each <= cost || hidden.is_none_or(|h| r.heat <= h));
+            residents.retain(|r| r.each <= cost || hidden.is_none_or(|h| r.waited <= h));
         }
         for node in fast {
             let mut candidates = all.candidates.remove(&node).unwrap_or_default();
@@ -255,7 +257,7 @@ impl Engine {
         }
         let mut looks = by_what_they_tell(std::mem::take(&mut all.looks), left_out);
         if short && self.can_look() {
-            all.hidden.sort_by_key(|h| (h.heat, h.look.who, h.look.span));
+            all.hidden.sort_by_key(|h| (h.waited, h.look.who, h.look.span));
             looks.extend(all.hidden.into_iter().map(|h| h.look));
             for (&who, p) in &processes {
                 if !all.counted.contains(&who) {
@@ -341,7 +343,7 @@ impl Engine {
         for ((span, cell), (heat, rows)) in p.map.iter().zip(told.by_stretch()) {
             all.along = chunks.as_ref().map_or(0, |c| c.heat(span));
             if let Some(from) = away {
-                self.elsewhere(from, cell, heat, &mut sums);
+                self.elsewhere(from, p, (cell, heat), &mut sums);
             }
             if !rows.is_empty() {
                 rows.iter().for_each(|row| self.judge_row(who, p, (span, cell), row, all));
@@ -455,7 +457,7 @@ impl Engine {
             place => {
                 // Would it be worth knowing?
                 let most = |(c, home)| all.views.most(&self.nodes, c, home);
-                let gain = cpu.zip(home).map_or(0, most);
+                let gain = p.waited.of(cpu.zip(home).map_or(0, most));
                 let pages = it.look.pages().0;
                 let pays = place.is_none_or(|p| p.present() > 0);
                 let saves = saving(heat, gain, it.pages(), horizon);
@@ -469,7 +471,8 @@ impl Engine {
                     return unknown(Evidence::Place);
                 }
                 if pays && asks {
-                    all.hidden.push(Hidden { look, heat, never: place.is_none() });
+                    let waited = p.waited.of(heat);
+                    all.hidden.push(Hidden { look, waited, never: place.is_none() });
                 }
                 return match (cpu, pays) {
                     (_, false) => stay(Why::Absent),
@@ -505,10 +508,10 @@ impl Engine {
                     gains: 0,
                     why: Reason::Hot,
                 };
-                s.add(Some(on) == home, top, is_stale, heat, piece)
+                s.add(Some(on) == home, top, is_stale, (heat, p.waited.of(heat)), piece)
             });
             let lead = if top { self.lead(p, span, cell) } else { Some(ONE) };
-            let each = gain.map_or(0, |(_, g)| saving(least, g, 1, horizon));
+            let each = gain.map_or(0, |(_, g)| saving(least, p.waited.of(g), 1, horizon));
             // What one side gains the other loses.
             let gains = (each * u128::from(lead.unwrap_or(ONE))) >> 32;
             let each = p.comes(gains, self.per_page);
@@ -557,14 +560,14 @@ impl Engine {
                 continue;
             }
             if let Some(loss) = loss {
-                let each = saving(most, loss, 1, horizon);
+                let each = saving(most, p.waited.of(loss), 1, horizon);
                 all.residents.entry(on).or_default().push(Resident {
                     who,
                     span,
                     set: set(),
                     pages,
                     unit,
-                    heat,
+                    waited: p.waited.of(heat),
                     each,
                 });
             }

@@ -47,7 +47,13 @@ impl Engine {
     }
 
     /// Adds what accesses to a stretch save with threads elsewhere than on `from`.
-    pub(super) fn elsewhere(&self, from: NodeId, cell: &Cell, heat: Rate, sums: &mut Elsewhere) {
+    pub(super) fn elsewhere(
+        &self,
+        from: NodeId,
+        p: &Tracked,
+        (cell, heat): (&Cell, Rate),
+        sums: &mut Elsewhere,
+    ) {
         let known = cell.place.as_ref().filter(|_| heat > 0);
         for &(on, pages) in known.iter().flat_map(|place| place.on.iter()) {
             for to in self.nodes.with_cpus().filter(|to| *to != from) {
@@ -56,7 +62,8 @@ impl Engine {
                 else {
                     continue;
                 };
-                let all = saving(heat, here.abs_diff(there), pages, self.settings.horizon);
+                let each = p.waited.of(here.abs_diff(there));
+                let all = saving(heat, each, pages, self.settings.horizon);
                 let all = i128::try_from(all).unwrap_or(i128::MAX);
                 let sum = sums.entry(to).or_default();
                 *sum = sum.saturating_add(if there < here { all } else { -all });

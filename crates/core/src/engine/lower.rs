@@ -18,7 +18,16 @@ use crate::policy::order::Reason;
 use crate::policy::span::Who;
 use crate::policy::{Verdict, Why};
 use crate::units::NodeId;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// What might go down.
+struct Hot {
+    heat: Rate,
+    /// What of it is waited for.
+    waited: Rate,
+    piece: Piece,
+}
 
 /// Who serves how much of the heat, as rate times pages.
 pub(super) struct Shares {
@@ -26,20 +35,21 @@ pub(super) struct Shares {
     fast: u128,
     slow: u128,
     /// What the fast node has, where it is the slower one.
-    hot: Vec<(Rate, Piece)>,
+    hot: Vec<Hot>,
     /// Of the process that is judged, something was forbidden to be moved. It keeps its memory
     /// where it wants it, so none of it counts.
     pub(super) refused: bool,
 }
 
 impl Shares {
-    /// Counts pages of a stretch whose home is the fast node; says whether they may go down.
+    /// Counts pages of a stretch whose home is the fast node, with their heat and what of it is
+    /// waited for; says whether they may go down.
     pub(super) fn add(
         &mut self,
         at_home: bool,
         top: bool,
         is_stale: bool,
-        heat: Rate,
+        (heat, waited): (Rate, Rate),
         piece: Piece,
     ) -> bool {
         if self.refused {
@@ -50,7 +60,8 @@ impl Shares {
             self.fast = self.fast.saturating_add(all);
             if heat > 0 && !is_stale && is_more(self.takes.fast, self.takes.slow) {
                 let why = Reason::SlowUnderLoad;
-                self.hot.push((heat, Piece { to: self.takes.below, why, ..piece }));
+                let piece = Piece { to: self.takes.below, why, ..piece };
+                self.hot.push(Hot { heat, waited, piece });
                 return true;
             }
         } else if !top {
@@ -128,9 +139,9 @@ impl Engine {
     /// Plans that so much heat goes down: the hottest first, of each process the same part.
     fn lower(&mut self, shares: Shares, down: u128) {
         let Shares { takes, fast, mut hot, .. } = shares;
-        hot.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| (x.who, x.span).cmp(&(y.who, y.span))));
+        hot.sort_by_key(|h| (Reverse(h.heat), h.piece.who, h.piece.span));
         let mut left: BTreeMap<Who, u128> = BTreeMap::new();
-        for (heat, piece) in &hot {
+        for Hot { heat, piece, .. } in &hot {
             let its = left.entry(piece.who).or_default();
             *its = its.saturating_add(u128::from(*heat) * u128::from(piece.pages));
         }
@@ -143,8 +154,8 @@ impl Engine {
         // As the difference goes while they go, each saves half of it.
         let gain = takes.fast.saturating_sub(takes.slow) / 2;
         let queue = self.plan.up.entry(takes.below).or_default();
-        for (heat, piece) in hot {
-            let each = saving(heat, gain, 1, self.settings.horizon);
+        for Hot { heat, waited, piece } in hot {
+            let each = saving(waited, gain, 1, self.settings.horizon);
             let its = left.entry(piece.who).or_default();
             let fits = u64::try_from(*its / u128::from(heat)).unwrap_or(u64::MAX);
             let fits = if each > u128::from(self.per_page) { fits.min(piece.pages) } else { 0 };

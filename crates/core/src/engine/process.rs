@@ -10,6 +10,7 @@ use super::page_set::PageSet;
 use super::pairs::{CHUNK, Hit, Pairs};
 use super::place::{OnNodes, Place};
 use super::tally;
+use super::waited::Waited;
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
 use crate::policy::Ledger;
@@ -97,6 +98,8 @@ pub(super) struct Tracked {
     /// Node of all its CPUs, and since when.
     pub(super) node: Option<NodeId>,
     pub(super) node_since: Picos,
+    /// What of an access's time it waits for.
+    pub(super) waited: Waited,
     /// What it uses of CPUs, and when its threads may be brought elsewhere.
     pub(super) used: Use,
     pub(super) brought: Brought,
@@ -498,6 +501,7 @@ impl Engine {
         let per_page = self.per_page;
         let seen_cpu = !self.lacks.contains(&Evidence::Cpu);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
+        let waited = p.waited;
         let its_cpu = p.node.or_else(|| nodes.only_cpu());
         for span in &open.spans {
             p.busy.remove(&span.start);
@@ -555,7 +559,7 @@ impl Engine {
                     };
                     // Of accesses to them, those to pages that came along.
                     let here = set.map_or_else(|| place.present(), |set| set.len());
-                    let each = cpu.map_or(0, |cpu| nodes.saves(cpu, from, to));
+                    let each = cpu.map_or(0, |cpu| waited.of_saved(nodes.saves(cpu, from, to)));
                     let each = i128::from(each) * i128::from(came) / i128::from(here).max(1);
                     let each = i64::try_from(each).unwrap_or(0);
                     let expected = open.gains * u128::from(named) / u128::from(open.named.max(1));

@@ -3,6 +3,7 @@
 use super::rig::{expander, machine};
 use crate::engine::{Engine, Settings};
 use crate::kernel::KernelVersion;
+use crate::offcore::Offcore;
 use crate::policy::Policy as _;
 use crate::policy::order::{Act, Evidence, Fails, Order, OrderId};
 use crate::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
@@ -90,6 +91,10 @@ fn some_seen() -> impl Strategy<Value = Seen> {
             .prop_map(|(who, vpn, from, on, after)| Seen::Fault { who, vpn, from, on, after }),
         6 => (some_who(), some_u64(), some_node(), some_u64())
             .prop_map(|(who, vpn, from, period)| Seen::Sample { who, vpn, from, period }),
+        3 => (some_who(), some_u64(), some_u64(), some_u64()).prop_map(|(who, reads, busy, all)| {
+            let counted = Offcore { reads, busy: Picos(busy), under_way: Picos(all) };
+            Seen::Loads { who, counted }
+        }),
         2 => (some_who(), some_span(), some_node(), some_u64())
             .prop_map(|(who, span, on, n)| Seen::Resident { who, span, on, pages: Pages(n) }),
         6 => (

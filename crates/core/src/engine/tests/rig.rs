@@ -7,6 +7,7 @@
 //! region 7@100 0-500 20/20 age 2000
 //! fault 7@100 5 from 0 on 1 after 4
 //! sample 7@100 5 from 0 period 1000
+//! loads 7@100 20000 at 8       so many loads, eight under way at once
 //! resident 7@100 0-500 on 1
 //! idle 0 1000                  of node 0's CPUs so many thousandths are idle
 //! load 0 3000                  node 0 takes three times as long as unloaded
@@ -25,6 +26,7 @@
 use crate::engine::{Engine, Settings};
 use crate::fixtures::{self, Spec, dram};
 use crate::kernel::KernelVersion;
+use crate::offcore::Offcore;
 use crate::policy::Policy as _;
 use crate::policy::Verdict;
 use crate::policy::order::{Act, Evidence, Fails, Order, OrderId};
@@ -228,6 +230,14 @@ impl Rig {
             },
             "sample" => {
                 Seen::Sample { who: who(words[1]), vpn: num(2), from: node(4), period: num(6) }
+            }
+            "loads" => {
+                let busy = Picos::from_ns(num(2));
+                let under_way = Picos(busy.0 * num(4));
+                Seen::Loads {
+                    who: who(words[1]),
+                    counted: Offcore { reads: num(2), busy, under_way },
+                }
             }
             "resident" => {
                 let span = span(words[2]);

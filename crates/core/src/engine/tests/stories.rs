@@ -164,6 +164,115 @@ fn a_resident_stays_if_the_difference_is_small() {
     );
 }
 
+// specs/engine.md#waited: one process accesses its memory twice as often, but eight of its loads are
+// under way at once. What the other one waits for is more.
+#[test]
+fn who_waits_for_each_load_has_the_fast_node() {
+    let story = |at_once: u64| {
+        format!(
+            "map 7@100 0-970 on 0
+             map 8@100 0-970 on 1
+             keep task 7@100 ran 2000 node 0
+             keep task 8@100 ran 2000 node 0
+             keep loads 7@100 20000 at {at_once}
+             keep loads 8@100 20000 at 1
+             keep region 7@100 0-970 20/20 age 90000
+             keep region 8@100 0-970 10/20 age 90000
+             to 4000"
+        )
+    };
+    check(
+        &mut damon(1_000, 10_000),
+        &story(1),
+        expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  watch 8@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-970: 1 orders, 970 pages
+                  look 8@100 (place_unknown) 0-970: 1 orders, 970 pages
+    "#]],
+    );
+    check(
+        &mut damon(1_000, 10_000),
+        &story(8),
+        expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  watch 8@100 (slow_start_over)
+                  look 8@100 (place_unknown) 0-970: 1 orders, 970 pages
+                  look 7@100 (place_unknown) 0-970: 1 orders, 970 pages
+                  move 7@100 0->1 (make_room) 0-970: 3 orders, 970 pages
+                  move 8@100 1->0 (hot) 0-969: 3 orders, 969 pages
+    "#]],
+    );
+}
+
+// specs/engine.md#waited: of memory that nobody has looked for the colder part may be the one that is
+// accessed more often, if that is hardly waited for. So it is looked for before residents go.
+#[test]
+fn unknown_memory_is_as_cold_as_it_is_waited_for() {
+    check(
+        &mut damon(1_000, 10_000),
+        "hold
+         map 7@100 0-970 on 0
+         map 8@100 0-230 on 1
+         keep task 7@100 ran 2000 node 0
+         keep task 8@100 ran 2000 node 0
+         keep task 9@100 ran 2000 node 0
+         keep loads 7@100 20000 at 3
+         keep loads 9@100 20000 at 8
+         to 2000
+         keep resident 7@100 0-970 on 0
+         keep resident 8@100 0-230 on 1
+         keep region 7@100 0-970 1/20 age 90000
+         keep region 8@100 0-230 20/20 age 90000
+         keep region 9@100 5000-6000 1/20 age 90000
+         to 4000",
+        expect![[r#"
+            2000 ms   watch 7@100 (slow_start_over)
+                      watch 8@100 (slow_start_over)
+                      watch 9@100 (slow_start_over)
+            4000 ms   look 9@100 (place_unknown) 5000-6000: 1 orders, 1000 pages
+                      move 7@100 0->1 (make_room) 0-231: 1 orders, 231 pages
+        "#]],
+    );
+}
+
+// specs/engine.md#waited: what is worth a look, and what a move came to save, likewise.
+#[test]
+fn looks_and_savings_are_of_what_is_waited_for() {
+    let told = |at_once: u64, checks: u64| {
+        let mut rig = damon(10_000, 10_000);
+        let story = format!(
+            "map 7@100 0-1000 on 1
+             keep task 7@100 ran 2000 node 0
+             keep loads 7@100 20000 at {at_once}
+             keep region 7@100 0-1000 {checks}/20 age 90000
+             to 4000"
+        );
+        story.lines().for_each(|line| rig.line(line.trim()));
+        (rig.engine.ledger.gained.0 / 1_000_000, rig.out)
+    };
+    let (alone, out) = told(1, 20);
+    expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+                  move 7@100 1->0 (hot) 0-1000: 3 orders, 1000 pages
+    "#]]
+    .assert_eq(&out);
+    let (eight, out) = told(8, 20);
+    expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+                  move 7@100 1->0 (hot) 0-1000: 3 orders, 1000 pages
+    "#]]
+    .assert_eq(&out);
+    assert!((alone / 8).abs_diff(eight) <= 1, "{alone} us, {eight} us of eight at once");
+    let (_, out) = told(64, 5);
+    expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+    "#]]
+    .assert_eq(&out);
+}
+
 // specs/engine.md#looking: cold memory that nobody has looked for may be a better choice than what is in DRAM.
 // A hundred pages may be so for a hundred only, and others go at once; a thousand are looked for first.
 #[test]
@@ -265,13 +374,14 @@ fn threads_go_to_their_memory_where_that_is_cheaper() {
         shared_by: 1,
         latency: Constant::assumed(10_000, "a test"),
     });
-    let told = |pages: u64, idle: u64| {
+    let told = |pages: u64, idle: u64, more: &str| {
         let mut rig = Rig::new(&m, Settings::default(), Source::Damon, &[Evidence::Cpu]);
         let story = format!(
             "map 7@100 0-{pages} on 0
              idle 0 {idle}
              idle 1 0
              keep task 7@100 uses 800 node 1
+             {more}
              keep region 7@100 0-{pages} 20/20 age 3000
              to 9500
              quiet
@@ -289,7 +399,7 @@ fn threads_go_to_their_memory_where_that_is_cheaper() {
                   affine 7@100 0 (near_its_memory)
         40000 ms  -
     "#]]
-    .assert_eq(&told(50_000, 900));
+    .assert_eq(&told(50_000, 900, "nodes"));
     // Nine tenths of a CPU are asked for 800 thousandths and an eighth: the pages go.
     expect![[r#"
         9500 ms   watch 7@100 (slow_start_over)
@@ -298,7 +408,7 @@ fn threads_go_to_their_memory_where_that_is_cheaper() {
         40000 ms  look 7@100 (place_unknown) 0-50000: 1 orders, 50000 pages
                   move 7@100 1->0 (near_its_cpus) 0-50000: 136 orders, 50000 pages
     "#]]
-    .assert_eq(&told(50_000, 899));
+    .assert_eq(&told(50_000, 899, "nodes"));
     expect![[r#"
         9500 ms   watch 7@100 (slow_start_over)
                   look 7@100 (place_unknown) 0-100: 1 orders, 100 pages
@@ -306,7 +416,24 @@ fn threads_go_to_their_memory_where_that_is_cheaper() {
         40000 ms  look 7@100 (place_unknown) 0-100: 1 orders, 100 pages
                   move 7@100 1->0 (near_its_cpus) 0-100: 1 orders, 100 pages
     "#]]
-    .assert_eq(&told(100, 900));
+    .assert_eq(&told(100, 900, "nodes"));
+    // What 60 loads wait for together is less than what is in the caches.
+    let of = |at_once: u64| {
+        let story = "keep resident 7@100 0-20000 on 0
+                     keep loads 7@100 20000 at";
+        told(20_000, 900, &format!("{story} {at_once}"))
+    };
+    expect![[r#"
+        9500 ms   watch 7@100 (slow_start_over)
+                  affine 7@100 0 (near_its_memory)
+        40000 ms  -
+    "#]]
+    .assert_eq(&of(1));
+    expect![[r#"
+        9500 ms   watch 7@100 (slow_start_over)
+        40000 ms  -
+    "#]]
+    .assert_eq(&of(60));
 }
 
 // specs/engine.md#home: two want the same idle CPU, and one gets it.
@@ -883,6 +1010,39 @@ fn hot_memory_leaves_a_node_that_answers_later_until_both_are_alike() {
     let up = by_load(&mut rig, 300, 700, &|_| 1100);
     assert_eq!(up.last(), Some(&4000), "{up:?}");
     assert!(up[30] < 4000, "one word is not enough to bring all of it back: {up:?}");
+}
+
+// specs/engine.md#waited: going down costs the same, and saves a 64th.
+#[test]
+fn what_is_hardly_waited_for_stays_under_load() {
+    let story = |at_once: u64| {
+        format!(
+            "map 7@100 0-8000 on 0
+             keep task 7@100 ran 2000 node 0
+             keep loads 7@100 20000 at {at_once}
+             keep region 7@100 0-4000 10/20 age 3000
+             load 0 6000
+             keep nodes
+             to 4000"
+        )
+    };
+    check(
+        &mut damon(10_000, 10_000),
+        &story(1),
+        expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-4000: 1 orders, 4000 pages
+                  move 7@100 0->1 (slow_under_load) 0-3500: 11 orders, 3500 pages
+    "#]],
+    );
+    check(
+        &mut damon(10_000, 10_000),
+        &story(64),
+        expect![[r#"
+        4000 ms   watch 7@100 (slow_start_over)
+                  look 7@100 (place_unknown) 0-4000: 1 orders, 4000 pages
+    "#]],
+    );
 }
 
 // specs/engine.md#under-load: what is bound stays, and what belongs to it is left alone as well.
