@@ -273,6 +273,14 @@ impl Machine for SimMachine {
             pmu.sample_every(period);
         }
     }
+    /// Only where samples are the source is there a unit that counts.
+    ///
+    /// Source: specs/sources.md#loads.
+    fn count_overlap(&mut self) {
+        if let Some(pmu) = self.sim.pmu.as_mut().filter(|_| self.caps.source == Source::Pmu) {
+            pmu.counts_loads = true;
+        }
+    }
     fn thinks(&mut self, time: Picos) {
         if !self.ended {
             self.agent().think(time);
