@@ -273,11 +273,11 @@ impl Machine for SimMachine {
             pmu.sample_every(period);
         }
     }
-    /// Only where samples are the source is there a unit that counts.
+    /// Of those whom samples watch: other sources have no unit that counts.
     ///
     /// Source: specs/sources.md#loads.
     fn count_overlap(&mut self) {
-        if let Some(pmu) = self.sim.pmu.as_mut().filter(|_| self.caps.source == Source::Pmu) {
+        if let Some(pmu) = &mut self.sim.pmu {
             pmu.counts_loads = true;
         }
     }
