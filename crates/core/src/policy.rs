@@ -61,8 +61,8 @@ pub trait Policy {
     }
 
     /// Whether it wants to know how many loads of a process are under way at once
-    /// ([`seen::Seen::Loads`]); asked once, before the first [`Self::handle`]. Where CPUs have no
-    /// counters of that, nothing is told.
+    /// ([`seen::Seen::Loads`]); asked before the first [`Self::handle`], and whenever it goes on
+    /// after a pause. Where CPUs have no counters of that, nothing is told.
     fn needs_overlap(&self) -> bool {
         false
     }

@@ -23,6 +23,9 @@ pub fn drive(
 ) -> Result<(), ObserveError> {
     let mut seen = Vec::new();
     let mut decided = policy.ledger().deciding;
+    if policy.needs_overlap() {
+        machine.count_overlap();
+    }
     while machine.now() < until {
         let next = policy.timeout().unwrap_or(machine.now() + PATIENCE).min(until);
         seen.clear();

@@ -173,6 +173,9 @@ pub trait Machine {
     fn sample_every(&mut self, period: u64) {
         let _ = period;
     }
+    /// Counts from now on how many loads of the watched processes are under way at once, and tells
+    /// it ([`Seen::Loads`]), where its CPUs have counters of that. Said again it changes nothing.
+    fn count_overlap(&mut self) {}
     /// Whoever decides has taken so much processor time for it, by its own estimate, beside taking in
     /// what was seen. A simulated machine spends it on the CPUs of its programs; on a real one it is
     /// gone already.
@@ -227,6 +230,9 @@ impl<A: Around> Machine for A {
     }
     fn sample_every(&mut self, period: u64) {
         self.inside_mut().sample_every(period);
+    }
+    fn count_overlap(&mut self) {
+        self.inside_mut().count_overlap();
     }
     fn thinks(&mut self, time: Picos) {
         self.inside_mut().thinks(time);

@@ -132,6 +132,10 @@ impl<M: Machine> Machine for Recorded<M> {
     fn sample_every(&mut self, period: u64) {
         self.inner.sample_every(period);
     }
+    /// Not written down: what was counted says that it was.
+    fn count_overlap(&mut self) {
+        self.inner.count_overlap();
+    }
     fn thinks(&mut self, time: Picos) {
         self.inner.thinks(time);
     }

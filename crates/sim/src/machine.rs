@@ -273,6 +273,14 @@ impl Machine for SimMachine {
             pmu.sample_every(period);
         }
     }
+    /// Of those whom samples watch: other sources have no unit that counts.
+    ///
+    /// Source: specs/sources.md#loads.
+    fn count_overlap(&mut self) {
+        if let Some(pmu) = &mut self.sim.pmu {
+            pmu.counts_loads = true;
+        }
+    }
     fn thinks(&mut self, time: Picos) {
         if !self.ended {
             self.agent().think(time);

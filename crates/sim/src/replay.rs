@@ -721,7 +721,7 @@ impl Program for Player {
         if sim.kernel.score.is_some() {
             sim.score_rows(id, &lines.scored);
         }
-        sim.count_lines(&lines.loads);
+        sim.count_lines(id, &lines.loads);
         self.began = (self.at, self.work);
     }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
@@ -778,7 +778,7 @@ impl Player {
         let track = &recording.tracks[self.track];
         let Task { mut clock, space, cpu, .. } = sim.tasks[id];
         // Samples are seen by others, and cost time at their place.
-        let sampled = sim.pmu.as_ref().is_some_and(|p| p.watched.contains(&space));
+        let sampled = sim.pmu.as_ref().is_some_and(|p| p.watches(space));
         if let Some(gives_way) = self.spins(sim, id) {
             let call = sim.kernel.prices[Cost::Syscall].max(1);
             let far = clock.max(until);
@@ -880,7 +880,7 @@ impl Player {
             let all = row.latencies([latency[read], latency[write]]) * 1000 / sim.parallelism;
             let took = [(all, Decides::Lines), (0, Decides::Latency)];
             self.lines.missed.row(zone, took, false, (0, false), 0);
-            if sim.kernel.inside.offcore.is_some() {
+            if sim.counts_loads() {
                 self.lines.loads.add(r, Picos(r * latency[read]), Picos(all));
             }
             return all;
@@ -902,7 +902,7 @@ impl Player {
         let latencies = row.latencies([latency[read], latency[write]]);
         self.lines.missed.row(zone, took, stream, (hidden, hidden < compute), latencies);
         // Computing that goes on behind misses ends none of them.
-        if sim.kernel.inside.offcore.is_some() {
+        if sim.counts_loads() {
             self.lines.loads.add(r, Picos(r * latency[read]), Picos(took[0].0 + took[1].0));
         }
         (took[0].0 + took[1].0).saturating_sub(hidden)

@@ -3,8 +3,9 @@
 
 use crate::hot::OP_PAGE;
 use crate::memory::{BLOCK, Block};
+use homenode_core::offcore::Offcore;
 use homenode_core::units::NodeId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that a ring holds: 1 MiB of 64 bytes each, an ordinary size for one.
 pub(crate) const RING: usize = 16_384;
@@ -104,13 +105,17 @@ pub(crate) struct Answered {
 pub(crate) const PERIOD: u64 = 10_007;
 
 /// The performance-monitoring unit: on each CPU a counter of accesses that the
-/// watched programs make.
+/// watched programs make, and where somebody asks for them, counters of their loads.
 ///
 /// It counts accesses, not time, so that slow ones are not seen more often than
 /// fast ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Pmu {
-    pub(crate) watched: BTreeSet<usize>,
+    /// Address spaces that are watched, each with what was counted of its loads since the last
+    /// reading.
+    watched: BTreeMap<usize, Offcore>,
+    /// Whether loads are counted.
+    pub(crate) counts_loads: bool,
     pub(crate) ring: Ring<SampleSeen>,
     /// One in so many accesses; at least 1.
     period: u64,
@@ -128,8 +133,38 @@ impl Pmu {
     pub(crate) fn new(cpus: usize, each: u64) -> Self {
         let ring = Ring::new(RING);
         let left = vec![PERIOD; cpus];
-        let watched = BTreeSet::new();
-        Self { watched, ring, period: PERIOD, left, each, spent: 0, waits: 1, for_kernel: None }
+        Self {
+            watched: BTreeMap::new(),
+            counts_loads: false,
+            ring,
+            period: PERIOD,
+            left,
+            each,
+            spent: 0,
+            waits: 1,
+            for_kernel: None,
+        }
+    }
+    /// Begins to look at an address space, or looks at it no more and keeps nothing of it.
+    pub(crate) fn watch(&mut self, space: usize, on: bool) {
+        if on {
+            self.watched.entry(space).or_default();
+        } else {
+            self.watched.remove(&space);
+        }
+    }
+    pub(crate) fn watches(&self, space: usize) -> bool {
+        self.watched.contains_key(&space)
+    }
+    /// Loads of a task in an address space.
+    pub(crate) fn count_loads(&mut self, space: usize, loads: &Offcore) {
+        if let Some(counted) = self.watched.get_mut(&space).filter(|_| self.counts_loads) {
+            counted.take_over(loads);
+        }
+    }
+    /// What was counted of an address space since the last reading; `None` where nothing is.
+    pub(crate) fn read_loads(&mut self, space: usize) -> Option<Offcore> {
+        self.watched.get_mut(&space).filter(|_| self.counts_loads).map(std::mem::take)
     }
     /// Of rules inside the kernel, for which all programs are sampled.
     pub(crate) fn of_kernel(cpus: usize, each: u64) -> Self {
@@ -195,7 +230,7 @@ impl Pmu {
         n: u64,
         access: impl Fn(u64) -> (u64, Option<Answered>),
     ) -> u64 {
-        let watched = self.watched.contains(&space);
+        let watched = self.watches(space);
         if !watched && self.for_kernel.is_none() {
             return 0;
         }
@@ -230,7 +265,7 @@ mod tests {
         let ops: Vec<u32> = (0..PERIOD as u32 * 3).map(|i| i % 512).collect();
         let cut = |sizes: &[usize]| {
             let mut p = Pmu::new(2, 5);
-            p.watched.insert(0);
+            p.watch(0, true);
             let (mut at, mut cost) = (0, 0);
             for &n in sizes.iter().cycle() {
                 let end = (at + n).min(ops.len());
@@ -248,7 +283,7 @@ mod tests {
         assert_eq!(cut(&[1, 7, 1024]), cut(&[ops.len()]));
         // One access after the other is the same as a row of them to one page.
         let mut p = Pmu::new(1, 0);
-        p.watched.insert(3);
+        p.watch(3, true);
         p.accesses((0, NodeId(0)), 3, (9, None), PERIOD - 1);
         assert_eq!(p.ring.drain().0, []);
         p.accesses((0, NodeId(0)), 3, (9, None), 1 + PERIOD);
@@ -265,7 +300,7 @@ mod tests {
     #[test]
     fn what_load_adds_differs_from_access_to_access_and_is_right_in_the_mean() {
         let mut p = Pmu::new(1, 0);
-        p.watched.insert(3);
+        p.watch(3, true);
         p.sample_every(1);
         for (mean, least, most) in [(1000, 1000, 1000), (3000, 1000, 5000)] {
             let answered = Some(Answered { by: 1, took: mean });

@@ -13,6 +13,7 @@ mod hooks;
 mod huge;
 mod idle;
 mod lists;
+mod loads;
 mod merge;
 mod offline;
 mod paths;

@@ -2,9 +2,10 @@
 //! `/proc` of processes and zones.
 //!
 //! ```text
-//! /proc ─────────────────────────────▶ Gone, Task, Node
+//! /proc ───────────────────────────────▶ Gone, Task, Node
+//! counters of loads, where asked for ──▶ Loads
 //! regions, faults, samples, by source ─▶ Region, Fault, Sample, Lost
-//! page tables, asked ─────────────────▶ counts by node
+//! page tables, asked ──────────────────▶ counts by node
 //! ```
 //!
 //! Source: specs/sources.md.
@@ -66,13 +67,22 @@ impl Agent {
                 seen.push(Seen::Gone { who });
             }
         }
+        let mut cost = self.prices[Cost::ProcRead] * procs.len() as u64;
         for proc in &procs {
             // In nanoseconds, as `schedstat` has it.
             let ran = Picos(proc.ran / 1000 * 1000);
             let (who, node, resident) = (proc.who, proc.node, Pages(proc.rss));
             seen.push(Seen::Task { who, ran, node, resident });
+            let Some(counted) = sim.pmu.as_mut().and_then(|p| p.read_loads(proc.space)) else {
+                continue;
+            };
+            // Source: specs/sources.md#loads.
+            cost += self.prices[Cost::EventRead];
+            if counted.reads > 0 {
+                seen.push(Seen::Loads { who, counted });
+            }
         }
-        self.prices[Cost::ProcRead] * procs.len() as u64
+        cost
     }
     /// Everything that is to be seen now, and what reading it takes.
     pub(super) fn look(&mut self, sim: &mut Simulation) -> (u64, Vec<Seen>) {

@@ -25,12 +25,9 @@ impl PmuSamples {
 
 impl HeatSource for PmuSamples {
     fn watch(&mut self, sim: &mut Simulation, space: usize, on: bool) {
-        let Some(pmu) = &mut sim.pmu else { return };
-        if on {
-            pmu.watched.insert(space)
-        } else {
-            pmu.watched.remove(&space)
-        };
+        if let Some(pmu) = &mut sim.pmu {
+            pmu.watch(space, on);
+        }
     }
     fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64 {
         let Some(pmu) = &mut sim.pmu else { return 0 };

@@ -246,7 +246,7 @@ impl Stretch {
         let Own { ctx, mut made, done, system, last, failed, .. } = own;
         sim.latency = latency;
         if done > 0 || failed.is_some() {
-            sim.count_loads(sim.tasks[id].cpu, &made, told.as_ref());
+            sim.count_loads(id, &made, told.as_ref());
             sim.charge(id, system, Why::System);
             sim.charge(id, ctx.clock - began - system, Why::User);
             sim.account(id, &mut made, self.in_order());
@@ -262,10 +262,9 @@ impl Stretch {
     /// What it has run ahead counts.
     pub(crate) fn settle(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) {
         let in_order = self.in_order();
-        if sim.kernel.inside.offcore.is_some() {
-            let cpu = sim.tasks[id].cpu;
-            let told = self.costs(sim, cpu);
-            sim.count_loads(cpu, &self.counts, told.as_ref());
+        if sim.counts_loads() {
+            let told = self.costs(sim, sim.tasks[id].cpu);
+            sim.count_loads(id, &self.counts, told.as_ref());
         }
         sim.account(id, &mut self.counts, in_order);
         self.began = self.at;
@@ -325,10 +324,10 @@ impl Stretch {
                 let told = self.costs(sim, cpu);
                 let cost = told.as_ref().unwrap_or(sim.latency_from(cpu))[kind];
                 sim.charge(id, cost, Why::User);
-                if sim.kernel.inside.offcore.is_some() {
+                if sim.counts_loads() {
                     let mut one = Counts::default();
                     one.add(kind);
-                    sim.count_loads(cpu, &one, told.as_ref());
+                    sim.count_loads(id, &one, told.as_ref());
                 }
                 sim.account_one(id, kind, self.in_order());
                 self.at += 1;

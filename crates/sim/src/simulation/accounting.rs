@@ -223,13 +223,22 @@ impl Simulation {
             self.kernel.loads.access((from, node), (sum[read], sum[write]), in_grains);
         }
     }
-    /// Counts loads, and how long they were under way, as the CPU's counters do, where the kernel's
-    /// hooks read them. Accesses of one task, which take what `costs` says, each after the other,
-    /// or their latency where it says nothing.
+    /// Whether anybody reads the CPUs' counters of loads: the kernel's hooks those of all CPUs,
+    /// homenode those of the processes that it watches.
+    #[inline]
+    pub(crate) fn counts_loads(&self) -> bool {
+        self.kernel.inside.offcore.is_some() || self.pmu.as_ref().is_some_and(|p| p.counts_loads)
+    }
+    /// Counts loads, and how long they were under way, as the CPU's counters do, where somebody
+    /// reads them. Accesses of one task, which take what `costs` says, each after the other, or
+    /// their latency where it says nothing.
     ///
-    /// Source: specs/compare.md#alto.
-    pub(crate) fn count_loads(&mut self, cpu: usize, counts: &Counts, costs: Option<&CostTable>) {
-        let Some(offcore) = &mut self.kernel.inside.offcore else { return };
+    /// Source: specs/compare.md#alto, specs/sources.md#loads.
+    pub(crate) fn count_loads(&mut self, id: usize, counts: &Counts, costs: Option<&CostTable>) {
+        if !self.counts_loads() {
+            return;
+        }
+        let cpu = self.tasks[id].cpu;
         let latency = &self.latency[self.cpus[cpu].node];
         let costs = costs.unwrap_or(latency);
         let (mut reads, mut under_way, mut took) = (0, 0, 0);
@@ -239,12 +248,17 @@ impl Simulation {
             under_way += r * latency[read];
             took += r * costs[read] + w * costs[read + 1];
         }
-        offcore.add(reads, Picos(under_way), Picos(took));
+        let mut loads = Offcore::default();
+        loads.add(reads, Picos(under_way), Picos(took));
+        self.count_lines(id, &loads);
     }
-    /// The same for lines of a replaying task that were counted as they came.
-    pub(crate) fn count_lines(&mut self, lines: &Offcore) {
-        if let Some(offcore) = &mut self.kernel.inside.offcore {
-            offcore.take_over(lines);
+    /// The same for loads of a task that were counted as they came.
+    pub(crate) fn count_lines(&mut self, id: usize, loads: &Offcore) {
+        if let Some(all) = &mut self.kernel.inside.offcore {
+            all.take_over(loads);
+        }
+        if let Some(pmu) = &mut self.pmu {
+            pmu.count_loads(self.tasks[id].space, loads);
         }
     }
     /// What misses of a replaying task took.

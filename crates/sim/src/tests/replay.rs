@@ -1287,7 +1287,7 @@ fn a_sample_of_a_replay_names_the_page_that_was_accessed() {
     let mut s = Simulation::replay(&m, &Setup::default(), &recording(&rows), "job", &charge)
         .expect("it fits");
     let mut pmu = Pmu::new(m.cpus.len(), 0);
-    pmu.watched.insert(0);
+    pmu.watch(0, true);
     s.pmu = Some(Box::new(pmu));
     s.run();
     let (samples, lost) = s.pmu.as_mut().expect("still there").ring.drain();
