@@ -18,6 +18,7 @@ mod calls;
 mod config;
 mod damon;
 mod event;
+mod loads;
 mod perf;
 mod rights;
 mod root;
@@ -28,7 +29,8 @@ pub use damon::{Damon, Slot};
 pub use event::Event;
 #[cfg(test)]
 pub(crate) use event::SAMPLE;
-pub(crate) use event::{LATENCY, open_group};
+pub(crate) use event::{LATENCY, On, open_group};
+pub use loads::LoadEvents;
 pub use perf::{Pmu, Tried, meaning};
 pub use rights::{CAPABILITIES, Rights};
 

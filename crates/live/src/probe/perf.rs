@@ -9,6 +9,7 @@
 
 use super::calls::Calls;
 use super::event::Event;
+use super::loads::{self, LoadEvents};
 use super::root::Root;
 use homenode_core::list::ranges as ranges_of;
 use homenode_core::policy::facts::Sampling;
@@ -40,6 +41,8 @@ pub struct Pmu {
     pub cycles: Option<Result<(), i32>>,
     /// What it comes to.
     pub sampling: Sampling,
+    /// Events that count loads that are under way.
+    pub loads: LoadEvents,
 }
 
 /// Bits of a term: which field, and where its low bits go, from the lowest.
@@ -138,6 +141,7 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Pmu {
         }
     }
     out.sampling = sum_up(&out.tried, unseen);
+    out.loads = loads::look(root, &out.devices, calls);
     out
 }
 
