@@ -211,13 +211,12 @@ fn sources(found: &Findings, page: &mut Page) {
     };
     page.line("", &format!("hardware cycles: {cycles}"));
     let follows = match p.pmu.loads {
-        LoadEvents::Opens(_) => "",
-        LoadEvents::NoPmu
-        | LoadEvents::Unknown
-        | LoadEvents::Untried(_)
-        | LoadEvents::Failed(_) => ": each is taken to be waited for by itself",
+        LoadEvents::Opens(_) | LoadEvents::Untried(_) => "",
+        LoadEvents::NoPmu | LoadEvents::Unknown | LoadEvents::Failed(_) => {
+            "; each is taken to be waited for alone"
+        }
     };
-    page.line("", &format!("loads under way at once: {}{follows}", p.pmu.loads));
+    page.line("", &format!("loads at once: {}{follows}", p.pmu.loads));
     let pages = &p.pages;
     let (scan, query) = (tried(pages.pagemap_scan), tried(pages.page_query));
     let maps = Known::from_bool(pages.numa_maps).name();
