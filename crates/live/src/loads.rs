@@ -207,11 +207,11 @@ impl PerfLoads {
 
 impl Loads for PerfLoads {
     fn watch(&mut self, who: Who) {
-        if self.watched.contains_key(&who) || !self.lives(who) {
+        if self.watched.contains_key(&who) {
             return;
         }
         let groups = self.groups(who);
-        // Numbers of threads may have changed hands, but not before the process had ended.
+        // If it lives now it did all the time, and these are its threads.
         if self.lives(who) {
             self.watched.insert(who, groups);
         }
