@@ -93,3 +93,18 @@ pub(crate) fn open_group(
     }
     Ok(open)
 }
+
+/// What an error of `perf_event_open(2)` means, for people.
+pub fn meaning(errno: i32) -> &'static str {
+    match errno {
+        libc::EACCES | libc::EPERM => "not privileged: see kernel.perf_event_paranoid",
+        libc::ENOENT => "no PMU here has this event",
+        libc::EOPNOTSUPP => "the CPU or the hypervisor does not offer it",
+        libc::ENODEV => "no such PMU on this CPU",
+        libc::EBUSY => "somebody else has the PMU for himself",
+        libc::EINVAL => "the kernel does not take it in this form",
+        libc::ENOSYS => "this kernel has no perf events, or a container's filter hides them",
+        libc::EMFILE => "too many files are open",
+        _ => "an error that this call does not document",
+    }
+}

@@ -13,8 +13,7 @@
 //! Source: specs/live.md#loads.
 
 use super::calls::Calls;
-use super::event::Event;
-use super::perf::meaning;
+use super::event::{Event, meaning};
 use super::root::Root;
 use std::fmt;
 
