@@ -19,6 +19,7 @@ use crate::topo::this_machine;
 use anyhow::{Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::Policy;
 use homenode_core::policy::choice::{choose as choose_source, lacks};
 use homenode_core::policy::facts::{Facts, Lack};
 use homenode_core::policy::seen::{Shows, Source};
@@ -29,6 +30,7 @@ use homenode_live::cpus::Stat;
 use homenode_live::heat::damon::Damon;
 use homenode_live::heat::hints::Hints;
 use homenode_live::heat::samples::Samples;
+use homenode_live::loads::PerfLoads;
 use homenode_live::machine::{
     BootClock, Cpus, Heat, LiveMachine, Mover, NoHeat, Pace, Parts, Threads,
 };
@@ -37,9 +39,10 @@ use homenode_live::mover::MovePages;
 use homenode_live::people::{Proc, Targets};
 use homenode_live::place::Place;
 use homenode_live::places::ThisKernel;
-use homenode_live::probe::{self, FilesOnly, Probe};
+use homenode_live::probe::{self, FilesOnly, Pmu, Probe};
 use homenode_live::sentence;
 use homenode_live::threads::Affinity;
+use homenode_machine::Machine as _;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -228,6 +231,16 @@ pub(crate) fn set_up(found: &Found, chosen: Chosen, named: bool) -> Result<Ready
         Err(why) => {
             let why = format!("residency only: {} was chosen, but {why}", source.name());
             Ok(Ready { heat: Box::new(NoHeat), source: Source::Residency, why })
+        }
+    }
+}
+
+/// Lets the machine tell how many loads are under way at once, where the source reads the CPU's
+/// counters anyhow and the CPU has such: for a policy that asks for it.
+pub(crate) fn count_overlap(machine: &mut LiveMachine, policy: &impl Policy, pmu: &Pmu) {
+    if policy.needs_overlap() && machine.caps().source == Source::Pmu {
+        if let Some(loads) = PerfLoads::open(pmu) {
+            machine.count_overlap(Box::new(loads));
         }
     }
 }

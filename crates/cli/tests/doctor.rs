@@ -105,6 +105,7 @@ fn a_machine_without_heat_is_told_so_and_what_to_get() {
           BTF                 /sys/kernel/btf/vmlinux, 4 bytes; BPF built yes
           PMU                 breakpoint, msr, software, tracepoint, uprobe
                               hardware cycles: not tried
+                              loads at once: not counted (no PMU); each is taken to be waited for alone
           pages               PAGEMAP_SCAN not tried; move_pages as a question not tried; numa_maps yes
                               soft-dirty bits no
                               clear_refs yes: it clears accessed bits, which misleads reclaim; idle page

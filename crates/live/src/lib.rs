@@ -11,6 +11,7 @@ pub mod held;
 pub mod journal;
 pub mod ledger;
 pub mod links;
+pub mod loads;
 pub mod machine;
 pub mod memory;
 pub mod mover;

@@ -6,6 +6,7 @@
 //!                              │           Memory   nodes' free pages   /proc/zoneinfo
 //!                              │           Places   where pages are     numa_maps, move_pages, …
 //!                              │           Heat     what is accessed    DAMON, hint faults, samples
+//!                              │           Loads    under way at once   perf
 //!                              │           Mover    moves pages         move_pages
 //!                              │           Cpus     who is idle         /proc/stat
 //!                              │           Threads  brings threads      sched_setaffinity
@@ -29,6 +30,7 @@ pub use clock::{BootClock, Clock, time_of};
 
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
+use homenode_core::offcore::Offcore;
 use homenode_core::policy::extents::Extent;
 use homenode_core::policy::order::{Act, Fails, Order};
 use homenode_core::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
@@ -162,6 +164,16 @@ impl Heat for NoHeat {
     }
 }
 
+/// What counters show of processes' loads.
+pub trait Loads {
+    /// Begins to count a process's; one that is gone or can't be counted is passed over.
+    fn watch(&mut self, who: Who);
+    /// Stops counting them.
+    fn unwatch(&mut self, who: Who);
+    /// What was counted since it was asked last; `None` if nothing was.
+    fn take(&mut self, who: Who) -> Option<Offcore>;
+}
+
 /// What became of pages that were to be moved; with those moved it adds up to those named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
@@ -269,6 +281,8 @@ pub struct LiveMachine {
     caps: Caps,
     known: BTreeMap<Who, Person>,
     orders: VecDeque<Order>,
+    /// What counts the loads of those who are watched, if anything does.
+    loads: Option<Box<dyn Loads>>,
     /// When processes are looked at next.
     people_at: Option<Picos>,
     /// When the source spoke last.
@@ -295,10 +309,16 @@ impl LiveMachine {
             caps,
             known: BTreeMap::new(),
             orders: VecDeque::new(),
+            loads: None,
             people_at: None,
             spoke,
             suspended,
         }
+    }
+    /// Also tells how many loads of those who will be watched are under way at once
+    /// ([`Seen::Loads`]): for a policy that [asks for it](homenode_core::policy::Policy::needs_overlap).
+    pub fn count_overlap(&mut self, loads: Box<dyn Loads>) {
+        self.loads = Some(loads);
     }
     /// The processes that were there at the last look, with their names.
     pub fn people(&self) -> impl Iterator<Item = &Person> {
@@ -362,13 +382,18 @@ impl LiveMachine {
             people.map_err(|e| ObserveError::Source(format!("processes can't be read: {e}")))?;
         let found: BTreeMap<Who, Person> = people.into_iter().map(|p| (p.who, p)).collect();
         let before = std::mem::replace(&mut self.known, found);
-        for who in before.into_keys().filter(|who| !self.known.contains_key(who)) {
-            self.parts.heat.unwatch(who);
+        for who in before.into_keys() {
+            if self.known.contains_key(&who) {
+                continue;
+            }
+            self.unwatch(who);
             out.push(Seen::Gone { who });
         }
         for p in self.known.values() {
             let (who, ran, node, resident) = (p.who, p.ran, p.node, p.resident);
             out.push(Seen::Task { who, ran, node, resident });
+            let counted = self.loads.as_mut().and_then(|loads| loads.take(who));
+            out.extend(counted.map(|counted| Seen::Loads { who, counted }));
         }
         if self.parts.census {
             for &who in self.known.keys() {
@@ -377,6 +402,19 @@ impl LiveMachine {
             }
         }
         Ok(())
+    }
+
+    fn watch(&mut self, who: Who) {
+        self.parts.heat.watch(who);
+        if let Some(loads) = &mut self.loads {
+            loads.watch(who);
+        }
+    }
+    fn unwatch(&mut self, who: Who) {
+        self.parts.heat.unwatch(who);
+        if let Some(loads) = &mut self.loads {
+            loads.unwatch(who);
+        }
     }
 
     /// Carries out what waits, until that time; at least one order.
@@ -393,8 +431,8 @@ impl LiveMachine {
         let named: Pages = order.act.spans().iter().map(|s| s.pages()).sum();
         let (mut tried, mut carried) = (Pages::ZERO, Carried::default());
         match order.act {
-            Act::Watch { who } => self.parts.heat.watch(who),
-            Act::Unwatch { who } => self.parts.heat.unwatch(who),
+            Act::Watch { who } => self.watch(who),
+            Act::Unwatch { who } => self.unwatch(who),
             Act::Census { who } => {
                 for (span, found) in self.parts.places.extents(who).unwrap_or_default() {
                     tried += found.values().copied().sum();

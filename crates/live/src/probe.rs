@@ -18,6 +18,7 @@ mod calls;
 mod config;
 mod damon;
 mod event;
+mod loads;
 mod perf;
 mod rights;
 mod root;
@@ -25,11 +26,12 @@ mod root;
 pub use calls::{Calls, FilesOnly, ThisKernel};
 pub use config::{Config, Symbols};
 pub use damon::{Damon, Slot};
-pub use event::Event;
 #[cfg(test)]
 pub(crate) use event::SAMPLE;
-pub(crate) use event::{LATENCY, open_group};
-pub use perf::{Pmu, Tried, meaning};
+pub use event::{Event, meaning};
+pub(crate) use event::{LATENCY, On, open_group};
+pub use loads::LoadEvents;
+pub use perf::{Pmu, Tried};
 pub use rights::{CAPABILITIES, Rights};
 
 use crate::place::Place;

@@ -9,7 +9,7 @@ use homenode_core::policy::facts::{Known, Lack, Sampling};
 use homenode_core::policy::seen::Source;
 use homenode_fixtures::Folder;
 use homenode_fixtures::folder::unpack;
-use homenode_live::probe::{Calls, Event, FilesOnly, Probe, ThisKernel, look};
+use homenode_live::probe::{Calls, Event, FilesOnly, LoadEvents, Probe, ThisKernel, look};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -99,6 +99,7 @@ fn one_node_whose_damon_is_taken_has_residency_only() {
     assert_eq!(p.unseen, [""; 0]);
     // Only cycles were tried: no PMU tells addresses.
     assert_eq!((calls.asked.borrow().len(), p.pmu.cycles), (1, Some(Err(libc::ENOENT))));
+    assert_eq!(p.pmu.loads, LoadEvents::NoPmu);
 }
 
 #[test]
@@ -130,8 +131,17 @@ fn two_sockets_use_samples_and_without_them_hint_faults() {
     assert_eq!(p.interleave, None);
     assert_eq!(p.rights.lockdown.as_deref(), Some("none"));
 
+    // Cycles in the kernel too, then Ice Lake's events of the program alone, in one group.
+    let LoadEvents::Opens(group) = p.pmu.loads else { panic!("{:?}", p.pmu.loads) };
+    assert_eq!(calls.asked.borrow().last(), Some(&group));
+    let kinds: Vec<_> = group.iter().map(|e| (e.kind, e.config, e.user_only, e.period)).collect();
+    let cpu = |config| (4, config, true, 0);
+    assert_eq!(kinds, [(0, 0, false, 0), cpu(0x0148), cpu(0x0100_0148), cpu(0x08d1)]);
+    // Of files alone it can't be told.
+    assert_eq!(look(&tree, &FilesOnly).pmu.loads, LoadEvents::Untried(group));
+
     let refused = Answers { perf: [(4, Err(libc::EACCES))].into(), ..Answers::default() };
-    check(
+    let p = check(
         &tree,
         &refused,
         expect![[r#"
@@ -143,6 +153,9 @@ fn two_sockets_use_samples_and_without_them_hint_faults() {
         residency: offered
     "#]],
     );
+    assert_eq!(p.pmu.loads, LoadEvents::Failed(libc::EACCES));
+    let said = "not counted (error 13: not privileged: see kernel.perf_event_paranoid)";
+    assert_eq!(p.pmu.loads.to_string(), said);
 }
 
 #[test]

@@ -118,7 +118,7 @@ pub(super) fn json(found: &Findings) -> String {
         },
         "pmu": {
             "devices": p.pmu.devices, "cycles": tried(p.pmu.cycles),
-            "events": events.collect::<Vec<_>>(),
+            "events": events.collect::<Vec<_>>(), "loads": p.pmu.loads.to_string(),
         },
         "pages": {
             "pagemap_scan": tried(p.pages.pagemap_scan), "page_query": tried(p.pages.page_query),

@@ -8,7 +8,7 @@ use homenode_core::policy::matrix::Decision;
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::{Bytes, count};
 use homenode_live::people::name::printable;
-use homenode_live::probe::{CAPABILITIES, meaning};
+use homenode_live::probe::{CAPABILITIES, LoadEvents, meaning};
 use homenode_live::sched_ext::SchedExt;
 
 /// Columns of the text: what a terminal has, if it is not a wide one.
@@ -210,6 +210,13 @@ fn sources(found: &Findings, page: &mut Page) {
         Some(Err(e)) => format!("error {e} ({})", meaning(e)),
     };
     page.line("", &format!("hardware cycles: {cycles}"));
+    let follows = match p.pmu.loads {
+        LoadEvents::Opens(_) | LoadEvents::Untried(_) => "",
+        LoadEvents::NoPmu | LoadEvents::Unknown | LoadEvents::Failed(_) => {
+            "; each is taken to be waited for alone"
+        }
+    };
+    page.line("", &format!("loads at once: {}{follows}", p.pmu.loads));
     let pages = &p.pages;
     let (scan, query) = (tried(pages.pagemap_scan), tried(pages.page_query));
     let maps = Known::from_bool(pages.numa_maps).name();

@@ -19,6 +19,7 @@ struct World {
     held_up: Cell<u64>,
     spent: Cell<u64>,
     heat: RefCell<Vec<Seen>>,
+    counted: Cell<Option<Offcore>>,
     did: RefCell<Vec<String>>,
 }
 
@@ -83,6 +84,17 @@ impl Heat for Fake {
     fn take(&mut self, _: Picos, out: &mut Vec<Seen>) -> Result<(), String> {
         out.append(&mut self.0.heat.borrow_mut());
         Ok(())
+    }
+}
+impl Loads for Fake {
+    fn watch(&mut self, who: Who) {
+        self.0.did.borrow_mut().push(format!("count {who}"));
+    }
+    fn unwatch(&mut self, who: Who) {
+        self.0.did.borrow_mut().push(format!("uncount {who}"));
+    }
+    fn take(&mut self, _: Who) -> Option<Offcore> {
+        self.0.counted.take()
     }
 }
 impl Mover for Fake {
@@ -227,6 +239,35 @@ fn what_makes_no_sense_or_would_change_something_is_refused() {
     let mut still = machine(&world, false);
     assert!(!still.caps().moves);
     assert_eq!(still.submit(&order(1, mv(vec![span(4, 6)], 1))), Err(ApplyError::Unable));
+}
+
+#[test]
+fn loads_that_were_counted_are_told_with_their_process_if_that_is_wanted() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    let mut m = machine(&world, true);
+    let counted = Offcore { reads: 4, busy: Picos(200), under_way: Picos(800) };
+    let look = |m: &mut LiveMachine, ms| {
+        let mut seen = Vec::new();
+        m.wait(Picos::from_ms(ms), &mut seen).unwrap();
+        seen
+    };
+    world.counted.set(Some(counted));
+    assert!(!look(&mut m, 1).iter().any(|s| matches!(s, Seen::Loads { .. })), "nobody asked");
+    m.count_overlap(Box::new(Fake(Rc::clone(&world))));
+    m.submit(&order(1, Act::Watch { who: ONE })).unwrap();
+    let seen = look(&mut m, 200);
+    let at = seen.iter().position(|s| matches!(s, Seen::Task { who: ONE, .. })).unwrap();
+    assert_eq!(seen[at + 1], Seen::Loads { who: ONE, counted });
+    m.submit(&order(2, Act::Unwatch { who: ONE })).unwrap();
+    assert!(!look(&mut m, 400).iter().any(|s| matches!(s, Seen::Loads { .. })), "nothing counted");
+    m.submit(&order(3, Act::Watch { who: ONE })).unwrap();
+    look(&mut m, 600);
+    world.people.borrow_mut().clear();
+    look(&mut m, 800);
+    let did = world.did.borrow();
+    let counts: Vec<&String> = did.iter().filter(|d| d.contains("count")).collect();
+    let (on, off) = (format!("count {ONE}"), format!("uncount {ONE}"));
+    assert_eq!(counts, [&on, &off, &on, &off], "who has gone is not counted any more");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! System calls that tell what the files don't. None changes anything: events are
 //! opened switched off and closed at once, page tables are read.
 
-use super::event::{Event, open_group};
+use super::event::{Event, On, open_group};
 use crate::pagemap::{self, PRESENT, Query};
 use crate::places::call;
 use perf_event::SampleFlag;
@@ -64,10 +64,11 @@ impl Calls for ThisKernel {
         // SAFETY: no arguments.
         let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
         // Those that sample are opened as they are used: for all processes of a CPU.
-        let cpu = group.iter().any(|e| e.period > 0).then_some(cpu);
+        let samples = group.iter().any(|e| e.period > 0);
+        let on = if samples { On::Cpu(cpu) } else { On::Thread(0) };
         // An interface that is younger than the kernel is the only error without a number.
         let number = |e: io::Error| e.raw_os_error().unwrap_or(libc::E2BIG);
-        Some(open_group(group, SampleFlag::empty(), cpu, 0).map(drop).map_err(number))
+        Some(open_group(group, SampleFlag::empty(), on, 0).map(drop).map_err(number))
     }
     fn pagemap_scan(&self) -> Option<Result<(), i32>> {
         let bytes = own_page();

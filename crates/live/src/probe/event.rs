@@ -1,6 +1,6 @@
 //! An event, and opening a group of them: what the probe tries and what sampling uses.
 
-use perf_event::{Builder, Counter, SampleFlag};
+use perf_event::{Builder, Counter, ReadFormat, SampleFlag};
 use std::io;
 
 /// An event as `perf_event_open(2)` takes it.
@@ -44,25 +44,39 @@ impl perf_event::events::Event for Event {
     }
 }
 
-/// Opens events as one group, the first leading, switched off: for the probe and for
-/// sampling alike. A sample tells thread, time, address and period.
+/// Whose events are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// Of all processes, on that CPU.
+    Cpu(usize),
+    /// Of that thread and of those that it will begin, theirs included, on any CPU; of no other
+    /// process. 0 is the calling thread.
+    Thread(u32),
+}
+
+/// Opens events as one group, the first leading, switched off: for the probe, for sampling and for
+/// counting alike. A sample tells thread, time, address and period; the counts of a thread's are
+/// read together ([`Counter::read_group`]), those of threads that it began added.
 ///
 /// * `more` – what it tells besides; a kernel that knows no such thing, or shows it to others only,
 ///   refuses the event.
-/// * `cpu` – for all processes of that CPU; else for the calling thread.
 /// * `wake` – bytes in the ring at which its reader is woken.
 pub(crate) fn open_group(
     group: &[Event],
     more: SampleFlag,
-    cpu: Option<usize>,
+    on: On,
     wake: usize,
 ) -> io::Result<Vec<Counter>> {
     let mut open: Vec<Counter> = Vec::new();
     for event in group {
         let mut builder = Builder::new(*event);
-        match cpu {
-            Some(cpu) => builder.any_pid().one_cpu(cpu),
-            None => builder.observe_self().any_cpu(),
+        match on {
+            On::Cpu(cpu) => builder.any_pid().one_cpu(cpu),
+            On::Thread(tid) => {
+                let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+                builder.observe_pid(tid.try_into().unwrap_or(i32::MAX)).any_cpu();
+                builder.inherit(true).inherit_thread(true).read_format(times | ReadFormat::GROUP)
+            }
         };
         builder.exclude_kernel(event.user_only).exclude_hv(event.user_only);
         // A guest would have to help with exact samples of it.
@@ -78,4 +92,19 @@ pub(crate) fn open_group(
         open.push(opened);
     }
     Ok(open)
+}
+
+/// What an error of `perf_event_open(2)` means, for people.
+pub fn meaning(errno: i32) -> &'static str {
+    match errno {
+        libc::EACCES | libc::EPERM => "not privileged: see kernel.perf_event_paranoid",
+        libc::ENOENT => "no PMU here has this event",
+        libc::EOPNOTSUPP => "the CPU or the hypervisor does not offer it",
+        libc::ENODEV => "no such PMU on this CPU",
+        libc::EBUSY => "somebody else has the PMU for himself",
+        libc::EINVAL => "the kernel does not take it in this form",
+        libc::ENOSYS => "this kernel has no perf events, or a container's filter hides them",
+        libc::EMFILE => "too many files are open",
+        _ => "an error that this call does not document",
+    }
 }

@@ -9,6 +9,7 @@
 
 use super::calls::Calls;
 use super::event::Event;
+use super::loads::{self, LoadEvents};
 use super::root::Root;
 use homenode_core::list::ranges as ranges_of;
 use homenode_core::policy::facts::Sampling;
@@ -40,6 +41,8 @@ pub struct Pmu {
     pub cycles: Option<Result<(), i32>>,
     /// What it comes to.
     pub sampling: Sampling,
+    /// Events that count loads that are under way.
+    pub loads: LoadEvents,
 }
 
 /// Bits of a term: which field, and where its low bits go, from the lowest.
@@ -138,6 +141,7 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Pmu {
         }
     }
     out.sampling = sum_up(&out.tried, unseen);
+    out.loads = loads::look(root, &out.devices, calls);
     out
 }
 
@@ -153,21 +157,6 @@ fn sum_up(tried: &[Tried], unseen: bool) -> Sampling {
         Some(errno) => Sampling::Failed(errno),
         None if unseen => Sampling::Unseen,
         None => Sampling::NoDevice,
-    }
-}
-
-/// What an error of `perf_event_open(2)` means, for people.
-pub fn meaning(errno: i32) -> &'static str {
-    match errno {
-        libc::EACCES | libc::EPERM => "not privileged: see kernel.perf_event_paranoid",
-        libc::ENOENT => "no PMU here has this event",
-        libc::EOPNOTSUPP => "the CPU or the hypervisor does not offer it",
-        libc::ENODEV => "no such PMU on this CPU",
-        libc::EBUSY => "somebody else has the PMU for himself",
-        libc::EINVAL => "the kernel does not take it in this form",
-        libc::ENOSYS => "this kernel has no perf events, or a container's filter hides them",
-        libc::EMFILE => "too many files are open",
-        _ => "an error that this call does not document",
     }
 }
 

@@ -3,7 +3,7 @@
 use super::record::{self, Told};
 use super::{Kind, SamplesError};
 use crate::heat::epoll::Epoll;
-use crate::probe::{LATENCY, open_group};
+use crate::probe::{LATENCY, On, open_group};
 use homenode_core::units::{NodeId, PAGE_SIZE};
 use perf_event::data::endian::Native;
 use perf_event::data::parse::ParseConfig;
@@ -92,7 +92,7 @@ impl Rings {
     ) -> Result<(), SamplesError> {
         let mut failed = SamplesError::NoEvent;
         for (name, group) in kinds {
-            let open = |more| open_group(group, more, Some(cpu as usize), self.bytes / 2);
+            let open = |more| open_group(group, more, On::Cpu(cpu as usize), self.bytes / 2);
             match open(LATENCY).or_else(|_| open(SampleFlag::empty())) {
                 Ok(counters) => {
                     let bytes = self.bytes;
