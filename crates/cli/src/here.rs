@@ -273,12 +273,11 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     let targets = task.whom.targets(&mut stop, begins.as_ref())?;
     let moves = acts.then_some(task.config.settings.stall);
     let ask = Ask { targets, census: false, pace: Pace::at_most(PERMILLE), moves, closely: !acts };
-    let mut opened = match ready.open(&here.found, ask) {
+    let opened = match ready.open(&here.found, ask) {
         Ok(opened) => opened,
         Err(e) => return Err(not_opened(e, &mut stop)),
     };
     let engine = drive::engine(&opened.machine, settings, here.found.version);
-    live::count_overlap(&mut opened.machine, &engine, &here.found.probe.pmu);
     // With one node a look shows who is there; more of them would show nothing else.
     let one = here.nothing.is_some() && task.whom.command.is_empty();
     let mut looks = 0;

@@ -19,7 +19,6 @@ use crate::topo::this_machine;
 use anyhow::{Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::policy::Policy;
 use homenode_core::policy::choice::{choose as choose_source, lacks};
 use homenode_core::policy::facts::{Facts, Lack};
 use homenode_core::policy::seen::{Shows, Source};
@@ -32,17 +31,16 @@ use homenode_live::heat::hints::Hints;
 use homenode_live::heat::samples::Samples;
 use homenode_live::loads::PerfLoads;
 use homenode_live::machine::{
-    BootClock, Cpus, Heat, LiveMachine, Mover, NoHeat, Pace, Parts, Threads,
+    BootClock, Cpus, Heat, LiveMachine, Loads, Mover, NoHeat, Pace, Parts, Threads,
 };
 use homenode_live::memory::Zoneinfo;
 use homenode_live::mover::MovePages;
 use homenode_live::people::{Proc, Targets};
 use homenode_live::place::Place;
 use homenode_live::places::ThisKernel;
-use homenode_live::probe::{self, FilesOnly, Pmu, Probe};
+use homenode_live::probe::{self, FilesOnly, Probe};
 use homenode_live::sentence;
 use homenode_live::threads::Affinity;
-use homenode_machine::Machine as _;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -235,16 +233,6 @@ pub(crate) fn set_up(found: &Found, chosen: Chosen, named: bool) -> Result<Ready
     }
 }
 
-/// Lets the machine tell how many loads are under way at once, where the source reads the CPU's
-/// counters anyhow and the CPU has such: for a policy that asks for it.
-pub(crate) fn count_overlap(machine: &mut LiveMachine, policy: &impl Policy, pmu: &Pmu) {
-    if policy.needs_overlap() && machine.caps().source == Source::Pmu {
-        if let Some(loads) = PerfLoads::open(pmu) {
-            machine.count_overlap(Box::new(loads));
-        }
-    }
-}
-
 impl Ready {
     /// Opens the machine.
     ///
@@ -265,6 +253,9 @@ impl Ready {
             }
             false => None,
         };
+        // Where the source is one of the CPU's own units, its counters are read too.
+        let pmu = Some(&found.probe.pmu).filter(|_| self.source == Source::Pmu);
+        let loads = pmu.and_then(PerfLoads::open);
         let machine = LiveMachine::new(Parts {
             topology: found.machine.clone(),
             version: found.version,
@@ -274,6 +265,7 @@ impl Ready {
             memory: Box::new(Zoneinfo::new(&found.root)),
             places: Box::new(places),
             heat: self.heat,
+            loads: loads.map(|loads| -> Box<dyn Loads> { Box::new(loads) }),
             cpus: several.then(|| -> Box<dyn Cpus> {
                 Box::new(Stat::new(&found.root, &found.machine.cpus))
             }),

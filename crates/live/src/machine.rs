@@ -239,6 +239,8 @@ pub struct Parts {
     pub places: Box<dyn Places>,
     /// What is accessed.
     pub heat: Box<dyn Heat>,
+    /// What counts loads, for a policy that asks for it; without it they are not told.
+    pub loads: Option<Box<dyn Loads>>,
     /// What moves pages; without it nothing is moved.
     pub mover: Option<Box<dyn Mover>>,
     /// What brings threads to nodes; without it none is brought.
@@ -281,7 +283,7 @@ pub struct LiveMachine {
     caps: Caps,
     known: BTreeMap<Who, Person>,
     orders: VecDeque<Order>,
-    /// What counts the loads of those who are watched, if anything does.
+    /// What counts the loads of those who are watched, once it is asked for.
     loads: Option<Box<dyn Loads>>,
     /// When processes are looked at next.
     people_at: Option<Picos>,
@@ -314,11 +316,6 @@ impl LiveMachine {
             spoke,
             suspended,
         }
-    }
-    /// Also tells how many loads of those who will be watched are under way at once
-    /// ([`Seen::Loads`]): for a policy that [asks for it](homenode_core::policy::Policy::needs_overlap).
-    pub fn count_overlap(&mut self, loads: Box<dyn Loads>) {
-        self.loads = Some(loads);
     }
     /// The processes that were there at the last look, with their names.
     pub fn people(&self) -> impl Iterator<Item = &Person> {
@@ -524,6 +521,10 @@ impl Machine for LiveMachine {
     }
     fn now(&self) -> Picos {
         self.parts.clock.now()
+    }
+    /// Of those who are watched from now on.
+    fn count_overlap(&mut self) {
+        self.loads = self.parts.loads.take().or_else(|| self.loads.take());
     }
     /// Looking takes time of its own: the clock is somewhat beyond `until` afterwards.
     fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {

@@ -153,6 +153,7 @@ fn machine(world: &Rc<World>, moves: bool) -> LiveMachine {
         memory: Box::new(fake()),
         places: Box::new(fake()),
         heat: Box::new(fake()),
+        loads: Some(Box::new(fake())),
         mover: moves.then(|| Box::new(fake()) as Box<dyn Mover>),
         census: false,
         pace: Pace { permille: 10, longest: Picos::from_secs(60) },
@@ -253,7 +254,8 @@ fn loads_that_were_counted_are_told_with_their_process_if_that_is_wanted() {
     };
     world.counted.set(Some(counted));
     assert!(!look(&mut m, 1).iter().any(|s| matches!(s, Seen::Loads { .. })), "nobody asked");
-    m.count_overlap(Box::new(Fake(Rc::clone(&world))));
+    m.count_overlap();
+    m.count_overlap();
     m.submit(&order(1, Act::Watch { who: ONE })).unwrap();
     let seen = look(&mut m, 200);
     let at = seen.iter().position(|s| matches!(s, Seen::Task { who: ONE, .. })).unwrap();

@@ -126,6 +126,7 @@ impl LiveStage {
             memory: Box::new(Zoneinfo::new(root)),
             places: Box::new(ThisKernel::new("/")),
             heat: heat(&spans)?,
+            loads: None,
             mover: Some(Box::new(MovePages::new("/", Duration::from_secs(1)))),
             census: false,
             pace: Pace::UNBOUND,
