@@ -10,6 +10,9 @@
 //! start_delay = "1s"         CPU time before a process is looked at
 //! interval = "1s"            between two decisions where regions or faults are what is seen
 //!
+//! [aim]
+//! most_at_once = 1           loads under way that count; more: to who waits, not who accesses
+//!
 //! [exclude]
 //! command = ["sshd", "qemu-system-*"]
 //! cgroup = ["/system.slice/ssh.service"]
@@ -40,6 +43,8 @@ use std::path::Path;
 const MOST_MBPS: u64 = 65_536;
 /// The shortest interval: no source of regions tells more often.
 const SHORTEST_INTERVAL: Picos = Picos::from_ms(10);
+/// More loads at once than any core has buffers for.
+const MOST_AT_ONCE: u64 = 64;
 /// Most that a priority is away from 0.
 const MOST_PRIORITY: i64 = 1000;
 /// The highest node that can be named.
@@ -48,7 +53,7 @@ const MOST_NODE: u32 = 1023;
 /// A file for `act`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActFile {
-    /// The engine's settings, with the budgets of the file.
+    /// The engine's settings, with the budgets and the aim of the file.
     pub settings: Settings,
     /// Who is left alone, floors and priorities.
     pub limits: Limits,
@@ -95,10 +100,17 @@ pub fn parse_act(file: &str, text: &str, users: Users<'_>) -> Result<ActFile, Co
 }
 
 fn act(doc: &Doc, users: Users<'_>) -> Result<ActFile, ConfigError> {
-    let root = doc.root().table(&["budget", "exclude", "cgroup", "tiers"])?;
+    let root = doc.root().table(&["budget", "aim", "exclude", "cgroup", "tiers"])?;
     let mut out = ActFile::default();
     if let Some(c) = root.opt("budget") {
         out.settings = budget(&c)?;
+    }
+    if let Some(c) = root.opt("aim") {
+        let t = c.table(&["most_at_once"])?;
+        if let Some(c) = t.opt("most_at_once") {
+            let most = c.int(1, MOST_AT_ONCE)?;
+            out.settings.most_at_once = u32::try_from(most).unwrap_or(u32::MAX);
+        }
     }
     if let Some(c) = root.opt("exclude") {
         out.limits.excluded = exclude(&c, users)?;
@@ -243,6 +255,8 @@ mod tests {
         assert_eq!(often, Settings { interval: Picos::from_ms(100), ..Settings::default() });
         assert_eq!((s.moved_mbps, s.stall.as_ns(), s.cpu_permille), (MBps(20), 500_000, 5));
         assert_eq!(s.horizon, Settings::default().horizon);
+        let waits = read("[aim]\nmost_at_once = 64\n").unwrap().settings;
+        assert_eq!(waits, Settings { most_at_once: 64, ..Settings::default() });
         // One bound that is named is one for all moves; both may be.
         assert_eq!(s.most_mbps, MBps(20));
         let both = read("[budget]\nmost_mbps = 500\nmoved_mbps = 20\n").unwrap().settings;
@@ -276,6 +290,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
         for (text, told) in [
+            (
+                "[aim]\nmost_at_once = 65\n",
+                "act.toml:2:16: aim.most_at_once: 65 is out of range; a whole number from 1 to 64 is allowed",
+            ),
+            (
+                "[aim]\nmost_at_onec = 2\n",
+                "act.toml:2:1: aim.most_at_onec: unknown key; did you mean \"most_at_once\"?",
+            ),
             (
                 "[budget]\nstal = \"1ms\"\n",
                 "act.toml:2:1: budget.stal: unknown key; did you mean \"stall\"?",

@@ -174,7 +174,7 @@ impl Policy for Engine {
     }
 
     fn needs_overlap(&self) -> bool {
-        self.source.shows() == Shows::Samples
+        self.source.shows() == Shows::Samples && self.settings.most_at_once > 1
     }
 
     fn period(&self) -> Option<u64> {

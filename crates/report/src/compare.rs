@@ -37,6 +37,9 @@ pub struct CompareCell {
     pub busy: f64,
     /// See `busy`.
     pub user: f64,
+    /// Accesses of each program that has some beside its first touch, from its start to the end.
+    #[serde(default)]
+    pub programs: Vec<u64>,
     /// What CPUs did in the last quarter of the slices.
     pub late: CompareLate,
     /// What could have been, if that was looked for.
@@ -73,6 +76,11 @@ impl CompareCell {
     /// Accesses a second, in millions.
     pub fn speed(&self) -> f64 {
         self.accesses as f64 / self.seconds / 1e6
+    }
+    /// The geometric mean over its programs of how much each of them accessed.
+    fn each(&self) -> f64 {
+        let logs: Vec<f64> = self.programs.iter().map(|n| (*n as f64).ln()).collect();
+        stats::mean(&logs).exp()
     }
     /// The mean of the last quarter of slices.
     fn last(of: &[f64]) -> f64 {
@@ -163,6 +171,9 @@ struct Told<'a> {
     against_first: CompareRatio,
     /// The same in the last quarter of the time.
     last_quarter: CompareRatio,
+    /// The geometric mean over programs of what each has accessed, against the first contender;
+    /// none where there is one only.
+    each_program: Option<CompareRatio>,
     fast_percent: f64,
     there_after_s: Option<f64>,
     moved: f64,
@@ -196,6 +207,15 @@ impl CompareWorkload {
         let of = |i: usize| Self::logs(&self.rows[i], CompareCell::speed);
         CompareRatio::of(&of(0), &of(row))
     }
+    /// The same of the geometric mean over programs; none where there are not several, the same in
+    /// all runs.
+    fn each_program(&self, row: usize) -> Option<CompareRatio> {
+        let cells = || self.rows[0].cells.iter().chain(&self.rows[row].cells);
+        let programs = cells().map(|c| c.programs.len()).min().unwrap_or(0);
+        let same = cells().all(|c| c.programs.len() == programs && !c.programs.contains(&0));
+        let of = |i: usize| Self::logs(&self.rows[i], CompareCell::each);
+        (programs > 1 && same).then(|| CompareRatio::of(&of(0), &of(row)))
+    }
     /// Judged seconds of a run.
     fn seconds(&self) -> f64 {
         self.rows[0].cells.first().map_or(0.0, |c| c.seconds)
@@ -211,6 +231,7 @@ impl CompareWorkload {
                 speeds: row.cells.iter().map(CompareCell::speed).collect(),
                 against_first: self.ratio(i),
                 last_quarter: CompareRatio::of(&late(base), &late(row)),
+                each_program: self.each_program(i),
                 fast_percent: mean_of(&pairs, |(c, _)| Some(c.fast())).unwrap_or(f64::NAN),
                 there_after_s: mean_of(&pairs, |(c, b)| {
                     c.there_after(CompareCell::last(&b.shares))
@@ -346,9 +367,10 @@ impl CompareTable {
     /// * `width` – columns of the terminal; bars are left out where there is no room for them.
     pub fn to_text(&self, width: usize, glyphs: Glyphs) -> String {
         let label = self.label();
-        let figures = [
+        const FIGURES: [(&str, usize); 10] = [
             ("speed", 8),
             ("at end", 8),
+            ("each", 7),
             ("fast %", 7),
             ("there s", 8),
             ("moved", 10),
@@ -357,10 +379,14 @@ impl CompareTable {
             ("ns each", 8),
             ("of opt %", 9),
         ];
-        let wide = label + figures.iter().map(|f| f.1).sum::<usize>();
-        let bars = width >= wide + 2 + BAR;
         let mut out = String::new();
         for w in &self.workloads {
+            let told = w.told();
+            // With one program it would be the speed once more.
+            let several = told.iter().any(|t| t.each_program.is_some());
+            let figures = FIGURES.iter().filter(|(name, _)| several || *name != "each");
+            let wide = label + figures.clone().map(|f| f.1).sum::<usize>();
+            let bars = width >= wide + 2 + BAR;
             let seeds = w.rows[0].cells.len();
             out += &format!("{}: {} ({:.0} s, seeds: {seeds})\n", w.name, w.about, w.seconds());
             out += &format!("{:label$}", "contender");
@@ -368,7 +394,6 @@ impl CompareTable {
                 out += &format!("{name:>width$}");
             }
             out.push('\n');
-            let told = w.told();
             let most = told.iter().map(|t| t.against_first.ratio).fold(0.0, f64::max);
             for t in &told {
                 let shown = |x: Option<f64>, digits: usize| match x {
@@ -378,6 +403,7 @@ impl CompareTable {
                 let cells = [
                     t.against_first.shown(),
                     t.last_quarter.shown(),
+                    t.each_program.map_or("- ".to_owned(), CompareRatio::shown),
                     shown(Some(t.fast_percent), 2),
                     shown(t.there_after_s, 1),
                     shown(Some(t.moved), 0),
@@ -387,8 +413,10 @@ impl CompareTable {
                     shown(t.of_optimum_percent, 1),
                 ];
                 let mut line = format!("{:label$}", t.column);
-                for (cell, (_, width)) in cells.iter().zip(figures) {
-                    line += &format!("{cell:>width$}");
+                for (cell, (name, width)) in cells.iter().zip(FIGURES) {
+                    if several || name != "each" {
+                        line += &format!("{cell:>width$}");
+                    }
                 }
                 if bars {
                     line += &format!("  {}", glyphs.bar(t.against_first.ratio / most));
@@ -489,6 +517,7 @@ mod tests {
             vain_percent: (moved > 0).then_some(12.5),
             busy: 8.0 + moved as f64 / 1e5,
             user: 7.9,
+            programs: vec![(rate * 8e6) as u64],
             late: CompareLate { accesses: (rate * 2e6) as u64, seconds: 2.0, busy: 2.0, user: 1.9 },
             optimum: (moved == 0).then(|| CompareOptimum {
                 how: "bound".into(),
@@ -531,6 +560,27 @@ mod tests {
 
             a note
         "#]].assert_eq(&text);
+    }
+
+    // specs/compare.md#score: one gains a half where the other loses a third, so nobody is ahead.
+    #[test]
+    fn of_several_programs_each_counts_alike() {
+        let mut t = table();
+        for (row, programs) in t.workloads[0].rows.iter_mut().zip([[100, 900], [150, 600]]) {
+            row.cells.iter_mut().for_each(|c| c.programs = programs.to_vec());
+        }
+        let text = t.to_text(120, Glyphs::Ascii);
+        expect![[r#"
+            zipf: a store (8 s, seeds: 2)
+            contender   speed  at end   each fast % there s     moved vain % beside % ns each of opt %
+            off        1.000   1.000  1.000   50.00       -         0      -     1.25    99.0     80.8  ######################
+            mode 2     1.099*  1.099* 1.000   72.50     3.0    100000   12.5    13.75   101.4     78.9  ########################
+        "#]].assert_eq(text.split_once("the optimum").unwrap().0);
+        let v: serde_json::Value = serde_json::from_str(&t.to_json()).expect("JSON");
+        assert_eq!(v["workloads"][0]["contenders"][1]["each_program"]["significant"], false);
+        // One of them did nothing in a run: there is no such mean.
+        t.workloads[0].rows[1].cells[0].programs = vec![150];
+        assert!(!t.to_text(120, Glyphs::Ascii).contains("each "));
     }
 
     #[test]

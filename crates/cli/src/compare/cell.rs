@@ -8,7 +8,7 @@ use homenode_core::optimum::Case;
 use homenode_core::topology::Hardware;
 use homenode_core::units::{LINE_SIZE, Picos, count};
 use homenode_report::{CompareCell, CompareLate, CompareOptimum};
-use homenode_sim::{Score, Setup, Simulation, Slice, Used};
+use homenode_sim::{PhaseFigures, Score, Setup, Simulation, Slice, Used};
 use std::cmp::Reverse;
 use std::ops::Range;
 use twox_hash::XxHash3_128;
@@ -106,6 +106,7 @@ fn told_of(sim: &Simulation, workload: &Workload, seed: u64, looks: bool) -> Res
         vain_percent: (moves > 0).then(|| vain as f64 * 100.0 / moves as f64),
         busy: used(|u| u.busy_ps),
         user: used(|u| u.user_ps),
+        programs: progress(sim),
         late: CompareLate {
             accesses: late.iter().map(all).sum(),
             seconds: seconds(every) * late.len() as f64,
@@ -126,6 +127,15 @@ fn told_of(sim: &Simulation, workload: &Workload, seed: u64, looks: bool) -> Res
         by_rounds(&mut cell, sim.round_ends(), lines)?;
     }
     Ok(cell)
+}
+
+/// What each program has accessed, beside its first touch: in the order in which they began, those
+/// left out that did nothing else.
+fn progress(sim: &Simulation) -> Vec<u64> {
+    let of = |phases: Vec<PhaseFigures>| {
+        phases.iter().filter(|f| !f.first_touch).map(PhaseFigures::count).sum()
+    };
+    sim.processes().into_iter().map(|p| of(p.phases)).filter(|n| *n > 0).collect()
 }
 
 /// Rounds of a recording that have to be judged: with fewer, the last quarter is no whole one.

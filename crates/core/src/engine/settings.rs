@@ -103,6 +103,11 @@ settings! {
             /// Orders that may be on their way at once, besides those to begin sampling.
             /// Default 8: enough that a slow copy does not idle the others.
             most_open: usize = 8, in [1, 1024];
+            /// As how many loads under way at once a program's are taken at most, where CPUs
+            /// count them: what an access saves is divided by them. Default 1: each is waited
+            /// for by itself, whatever is counted, and memory goes to who accesses most; with
+            /// more it goes to who waits longest.
+            most_at_once: u32 = 1, in [1, 64];
             /// How often pages that were busy are tried again. Default 3.
             retries: u32 = 3, in [0, 16];
             /// Wait before the first retry; doubles with each. Default 2 s.

@@ -18,9 +18,8 @@ use crate::units::Picos;
 
 /// Fewer loads than that say nothing.
 const ENOUGH: u64 = 10_000;
-/// Loads under way at once, in thousandths: one, and more than any core has buffers for.
+/// One load under way, in thousandths.
 const ONE: u64 = 1_000;
-const MOST: u64 = 64_000;
 
 /// How many loads of a process are under way at once.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,9 @@ impl Default for Waited {
 
 impl Waited {
     /// That much was counted since it was told last.
-    fn see(&mut self, counted: &Offcore, now: Picos, half: Picos) {
+    ///
+    /// * `most` – as how many at once it is taken at most.
+    fn see(&mut self, counted: &Offcore, now: Picos, half: Picos, most: u32) {
         let since = now.saturating_sub(self.at);
         let left = |n: u64| decay(n, since, half);
         let Offcore { reads, busy, under_way } = self.counted;
@@ -55,7 +56,7 @@ impl Waited {
         self.at = now;
         if self.counted.reads >= ENOUGH {
             if let Some(at_once) = self.counted.at_once() {
-                self.at_once = at_once.clamp(ONE, MOST);
+                self.at_once = at_once.clamp(ONE, ONE * u64::from(most.max(1)));
             }
         }
     }
@@ -81,10 +82,10 @@ impl Engine {
     ///
     /// Source: specs/engine.md#waited.
     pub(super) fn see_loads(&mut self, who: Who, counted: &Offcore) {
-        let (now, half) = (self.now, self.settings.short);
+        let (now, half, most) = (self.now, self.settings.short, self.settings.most_at_once);
         let known = self.processes.get_mut(&who).filter(|p: &&mut Tracked| p.watched.is_some());
         match known {
-            Some(p) => p.waited.see(counted, now, half),
+            Some(p) => p.waited.see(counted, now, half, most),
             None => self.ledger.unknown += 1,
         }
     }
@@ -103,7 +104,7 @@ mod tests {
 
     fn told(all: &[(u64, Offcore)]) -> Waited {
         let mut w = Waited::default();
-        all.iter().for_each(|(ms, c)| w.see(c, Picos::from_ms(*ms), HALF));
+        all.iter().for_each(|(ms, c)| w.see(c, Picos::from_ms(*ms), HALF, 64));
         w
     }
 
@@ -116,7 +117,7 @@ mod tests {
         // Few say nothing; nor do stores, of which nothing is counted.
         assert_eq!(of(&[(100, counted(ENOUGH - 1, 8))]), 185_000);
         assert_eq!(of(&[(100, Offcore { reads: ENOUGH, ..Offcore::default() })]), 185_000);
-        // No core has buffers for so many; and none waits for less than one.
+        // As many as are wanted; and none waits for less than one.
         assert_eq!(of(&[(100, counted(ENOUGH, 1000))]), 185_000 / 64);
         let less = Offcore { under_way: Picos(1), ..counted(ENOUGH, 1) };
         assert_eq!(of(&[(100, less)]), 185_000);

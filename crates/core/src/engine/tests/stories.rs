@@ -26,6 +26,12 @@ fn damon(dram: u64, cxl: u64) -> Rig {
     Rig::new(&expander(dram, cxl), Settings::default(), Source::Damon, &[])
 }
 
+/// Told how many loads are under way at once, it goes by that.
+fn waits(dram: u64, cxl: u64) -> Rig {
+    let settings = Settings { most_at_once: 64, ..Settings::default() };
+    Rig::new(&expander(dram, cxl), settings, Source::Damon, &[])
+}
+
 // specs/engine.md#processes: strictly more than the delay, exactly once.
 #[test]
 fn sampling_begins_after_the_delay_and_once() {
@@ -181,8 +187,14 @@ fn who_waits_for_each_load_has_the_fast_node() {
              to 4000"
         )
     };
+    let told = |mut rig: Rig, at_once| {
+        tell(&mut rig, &story(at_once));
+        rig.out
+    };
+    let alone = told(waits(1_000, 10_000), 1);
+    assert_eq!(told(damon(1_000, 10_000), 8), alone, "by default all are taken to be alone");
     check(
-        &mut damon(1_000, 10_000),
+        &mut waits(1_000, 10_000),
         &story(1),
         expect![[r#"
         4000 ms   watch 7@100 (slow_start_over)
@@ -192,7 +204,7 @@ fn who_waits_for_each_load_has_the_fast_node() {
     "#]],
     );
     check(
-        &mut damon(1_000, 10_000),
+        &mut waits(1_000, 10_000),
         &story(8),
         expect![[r#"
         4000 ms   watch 7@100 (slow_start_over)
@@ -210,7 +222,7 @@ fn who_waits_for_each_load_has_the_fast_node() {
 #[test]
 fn unknown_memory_is_as_cold_as_it_is_waited_for() {
     check(
-        &mut damon(1_000, 10_000),
+        &mut waits(1_000, 10_000),
         "hold
          map 7@100 0-970 on 0
          map 8@100 0-230 on 1
@@ -240,7 +252,7 @@ fn unknown_memory_is_as_cold_as_it_is_waited_for() {
 #[test]
 fn looks_and_savings_are_of_what_is_waited_for() {
     let told = |at_once: u64, checks: u64| {
-        let mut rig = damon(10_000, 10_000);
+        let mut rig = waits(10_000, 10_000);
         let story = format!(
             "map 7@100 0-1000 on 1
              keep task 7@100 ran 2000 node 0
@@ -374,8 +386,9 @@ fn threads_go_to_their_memory_where_that_is_cheaper() {
         shared_by: 1,
         latency: Constant::assumed(10_000, "a test"),
     });
+    let settings = Settings { most_at_once: 64, ..Settings::default() };
     let told = |pages: u64, idle: u64, more: &str| {
-        let mut rig = Rig::new(&m, Settings::default(), Source::Damon, &[Evidence::Cpu]);
+        let mut rig = Rig::new(&m, settings, Source::Damon, &[Evidence::Cpu]);
         let story = format!(
             "map 7@100 0-{pages} on 0
              idle 0 {idle}
@@ -1027,7 +1040,7 @@ fn what_is_hardly_waited_for_stays_under_load() {
         )
     };
     check(
-        &mut damon(10_000, 10_000),
+        &mut waits(10_000, 10_000),
         &story(1),
         expect![[r#"
         4000 ms   watch 7@100 (slow_start_over)
@@ -1036,7 +1049,7 @@ fn what_is_hardly_waited_for_stays_under_load() {
     "#]],
     );
     check(
-        &mut damon(10_000, 10_000),
+        &mut waits(10_000, 10_000),
         &story(64),
         expect![[r#"
         4000 ms   watch 7@100 (slow_start_over)
