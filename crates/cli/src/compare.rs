@@ -64,12 +64,12 @@ const LEAST_SEEDS: usize = 2;
 /// Compare placement policies over workloads, and with the best that could be done.
 ///
 /// Runs each workload under each contender with several seeds, and prints per workload: speed
-/// against the first contender (in all and in the last quarter of the time), share of accesses in
-/// the fast tier, seconds until nine tenths of the way to its share at the end were made, pages
-/// moved, share of moves that were in vain (up, and down again before they paid), CPU time of the
-/// kernel and the policy beside the programs (of one CPU), CPU time of an access all in, and the
-/// optimum's CPU time for an access over it. A star says that the 95 % interval, paired by seed,
-/// leaves 1 out. At the end stands the geometric mean over the workloads.
+/// against the first contender (in all and in the last quarter of the time), of several programs
+/// the mean of what each of them gained, share of accesses in the fast tier, seconds until nine
+/// tenths of the way to its share at the end were made, pages moved, share of moves that were in
+/// vain (up, and down again before they paid), CPU time of the kernel and the policy beside the
+/// programs (of one CPU), CPU time of an access all in, and the optimum's CPU time for an access
+/// over it. A star says that the 95 % interval, paired by seed, leaves 1 out. At the end stands the geometric mean over the workloads.
 ///
 /// Two further columns are mode 2 with knobs that a sweep has found: tuned has the one setting that
 /// is best over a training set, hindsight the best one of each workload.
@@ -419,6 +419,7 @@ fn notes(columns: &[Column], fields: &[Field]) -> Vec<String> {
     let mut out = vec![
         "speed and at end: accesses a second against the first contender, in all and in the last \
          quarter of the time; * where the 95 % interval, paired by seed, leaves 1 out\n\
+         each: of several programs, the geometric mean of what each has accessed against the first contender\n\
          there s: seconds until nine tenths of the way from the first contender's share in the fast \
          tier to its own at the end\n\
          vain %: moves up and down again before the page had gained what both moves cost\n\
