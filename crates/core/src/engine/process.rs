@@ -13,6 +13,7 @@ use super::tally;
 use super::waited::Waited;
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
+use crate::offcore::Offcore;
 use crate::policy::Ledger;
 use crate::policy::extents::BLOCK_PAGES;
 use crate::policy::order::{Act, Benefit, Evidence, Fails, Reason};
@@ -330,6 +331,15 @@ impl Engine {
         if p.map.tidy(limit, now, &scales) {
             self.ledger.coarsened += 1;
         }
+    }
+
+    /// Counters of a process's loads were read.
+    ///
+    /// Source: specs/engine.md#waited.
+    pub(super) fn see_loads(&mut self, who: Who, counted: &Offcore) {
+        let (now, half, most) = (self.now, self.settings.short, self.settings.most_at_once);
+        let Some(p) = sampled(&mut self.processes, &mut self.ledger, who) else { return };
+        p.waited.see(counted, now, half, most);
     }
 
     pub(super) fn see_region(&mut self, who: Who, span: Span, told: Option<Told>) {

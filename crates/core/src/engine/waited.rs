@@ -11,9 +11,7 @@
 //! Source: specs/engine.md#waited.
 
 use super::fade::decay;
-use super::{Engine, process::Tracked};
 use crate::offcore::Offcore;
-use crate::policy::span::Who;
 use crate::units::Picos;
 
 /// Fewer loads than that say nothing.
@@ -42,7 +40,7 @@ impl Waited {
     /// That much was counted since it was told last.
     ///
     /// * `most` – as how many at once it is taken at most.
-    fn see(&mut self, counted: &Offcore, now: Picos, half: Picos, most: u32) {
+    pub(super) fn see(&mut self, counted: &Offcore, now: Picos, half: Picos, most: u32) {
         let since = now.saturating_sub(self.at);
         let left = |n: u64| decay(n, since, half);
         let Offcore { reads, busy, under_way } = self.counted;
@@ -74,20 +72,6 @@ impl Waited {
     pub(super) fn of_saved(&self, saved: i64) -> i64 {
         let part = i64::try_from(self.of(saved.unsigned_abs())).unwrap_or(i64::MAX);
         if saved < 0 { -part } else { part }
-    }
-}
-
-impl Engine {
-    /// Counters of a process's loads were read.
-    ///
-    /// Source: specs/engine.md#waited.
-    pub(super) fn see_loads(&mut self, who: Who, counted: &Offcore) {
-        let (now, half, most) = (self.now, self.settings.short, self.settings.most_at_once);
-        let known = self.processes.get_mut(&who).filter(|p: &&mut Tracked| p.watched.is_some());
-        match known {
-            Some(p) => p.waited.see(counted, now, half, most),
-            None => self.ledger.unknown += 1,
-        }
     }
 }
 
