@@ -69,7 +69,8 @@ const LEAST_SEEDS: usize = 2;
 /// tenths of the way to its share at the end were made, pages moved, share of moves that were in
 /// vain (up, and down again before they paid), CPU time of the kernel and the policy beside the
 /// programs (of one CPU), CPU time of an access all in, and the optimum's CPU time for an access
-/// over it. A star says that the 95 % interval, paired by seed, leaves 1 out. At the end stands the geometric mean over the workloads.
+/// over it. A star says that the 95 % interval, paired by seed, leaves 1 out. At the end stands the
+/// geometric mean over the workloads.
 ///
 /// Two further columns are mode 2 with knobs that a sweep has found: tuned has the one setting that
 /// is best over a training set, hindsight the best one of each workload.

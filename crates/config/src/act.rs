@@ -33,7 +33,7 @@
 
 use crate::ConfigError;
 use crate::tree::{Cur, Doc, Fields, Kind};
-use homenode_core::engine::Settings;
+use homenode_core::engine::{SettingKind, Settings};
 use homenode_core::limits::{Excluded, Group, Limits};
 use homenode_core::units::{MBps, NodeId, PAGE_SIZE, Pages, Picos};
 use std::collections::BTreeSet;
@@ -43,8 +43,6 @@ use std::path::Path;
 const MOST_MBPS: u64 = 65_536;
 /// The shortest interval: no source of regions tells more often.
 const SHORTEST_INTERVAL: Picos = Picos::from_ms(10);
-/// More loads at once than any core has buffers for.
-const MOST_AT_ONCE: u64 = 64;
 /// Most that a priority is away from 0.
 const MOST_PRIORITY: i64 = 1000;
 /// The highest node that can be named.
@@ -106,10 +104,13 @@ fn act(doc: &Doc, users: Users<'_>) -> Result<ActFile, ConfigError> {
         out.settings = budget(&c)?;
     }
     if let Some(c) = root.opt("aim") {
-        let t = c.table(&["most_at_once"])?;
-        if let Some(c) = t.opt("most_at_once") {
-            let most = c.int(1, MOST_AT_ONCE)?;
-            out.settings.most_at_once = u32::try_from(most).unwrap_or(u32::MAX);
+        const MOST_AT_ONCE: &str = "most_at_once";
+        let t = c.table(&[MOST_AT_ONCE])?;
+        // What may be written is what the engine takes.
+        if let Some((c, kind)) = t.opt(MOST_AT_ONCE).zip(SettingKind::find(MOST_AT_ONCE)) {
+            let [least, most] = kind.range();
+            let value = c.int(least, most)?;
+            kind.set(&mut out.settings, value).unwrap_or_else(|_| unreachable!("it is in range"));
         }
     }
     if let Some(c) = root.opt("exclude") {

@@ -384,7 +384,8 @@ impl CompareTable {
             let told = w.told();
             // With one program it would be the speed once more.
             let several = told.iter().any(|t| t.each_program.is_some());
-            let figures = FIGURES.iter().filter(|(name, _)| several || *name != "each");
+            let is_shown = |name: &str| several || name != "each";
+            let figures = FIGURES.iter().filter(|(name, _)| is_shown(name));
             let wide = label + figures.clone().map(|f| f.1).sum::<usize>();
             let bars = width >= wide + 2 + BAR;
             let seeds = w.rows[0].cells.len();
@@ -414,7 +415,7 @@ impl CompareTable {
                 ];
                 let mut line = format!("{:label$}", t.column);
                 for (cell, (name, width)) in cells.iter().zip(FIGURES) {
-                    if several || name != "each" {
+                    if is_shown(name) {
                         line += &format!("{cell:>width$}");
                     }
                 }
