@@ -216,9 +216,11 @@ impl Machine {
                 let n = spans.iter().map(|s| self.shift(*s, *to)).sum();
                 (n, n, self.per_page)
             }
-            Act::Watch { .. } | Act::Unwatch { .. } | Act::Affine { .. } | Act::SetKnob { .. } => {
-                (0, 0, 0)
-            }
+            Act::Watch { .. }
+            | Act::Unwatch { .. }
+            | Act::Split { .. }
+            | Act::Affine { .. }
+            | Act::SetKnob { .. } => (0, 0, 0),
         };
         self.moved += moved;
         out.push(Seen::Done {

@@ -501,6 +501,8 @@ impl Engine {
             Seen::Sample { who, vpn, from, period } => self.see_sample(who, vpn, from, period),
             Seen::Loads { who, ref counted } => self.see_loads(who, counted),
             Seen::Resident { who, span, on, pages } => self.see_resident(who, span, on, pages.0),
+            // Not asked for: what moves along with a page shows it.
+            Seen::Huge { .. } => {}
             Seen::Node { node, ref zones, load, idle } => {
                 if !self.nodes.see(node, zones, load, idle) {
                     self.ledger.unknown += u64::from(!zones.is_empty());

@@ -67,6 +67,12 @@ pub trait Policy {
         false
     }
 
+    /// Whether it wants to know which memory huge pages map ([`seen::Seen::Huge`]); asked before the
+    /// first [`Self::handle`]. Where the machine can't tell, nothing is told.
+    fn needs_huge(&self) -> bool {
+        false
+    }
+
     /// What the machine stands for, told once before the first [`Self::handle`]: amounts that belong
     /// to a large machine's memory may be taken as a part of it. Who has none leaves it.
     fn stands_for(&mut self, scale: Scale) {

@@ -281,8 +281,8 @@ impl View {
                 self.totals.stale += 1;
                 self.silent.get_or_insert(since);
             }
-            // The nodes' room, loads under way, and what became of orders: not asked for here.
-            Seen::Node { .. } | Seen::Loads { .. } | Seen::Done { .. } => {}
+            // Huge pages, the nodes' room, loads under way, and what became of orders: not asked for here.
+            Seen::Huge { .. } | Seen::Node { .. } | Seen::Loads { .. } | Seen::Done { .. } => {}
         }
     }
 

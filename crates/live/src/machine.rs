@@ -302,6 +302,7 @@ impl LiveMachine {
             lacks: source.sheet().lacks.to_vec(),
             moves: parts.mover.is_some(),
             affinity: true,
+            splits: false,
             knobs: false,
             most_pages: MOST_PAGES,
         };
@@ -471,7 +472,7 @@ impl LiveMachine {
                 _ => carried.fails.gone = Pages(1),
             },
             // Refused before.
-            Act::SetKnob { .. } => {}
+            Act::Split { .. } | Act::SetKnob { .. } => {}
         }
         let took = self.parts.clock.now().saturating_sub(begun);
         let Carried { moved, fails } = carried;
@@ -481,7 +482,7 @@ impl LiveMachine {
     fn check(&self, order: &Order) -> Result<(), ApplyError> {
         let act = &order.act;
         match act {
-            Act::SetKnob { .. } => return Err(ApplyError::Unable),
+            Act::Split { .. } | Act::SetKnob { .. } => return Err(ApplyError::Unable),
             Act::Affine { .. } if self.parts.threads.is_none() => return Err(ApplyError::Unable),
             Act::Affine { node, .. } if !self.parts.topology.has_cpu(*node) => {
                 return Err(ApplyError::NoNode);

@@ -260,7 +260,7 @@ impl<M: Machine> Around for Advised<M> {
                 Ok(())
             }
             // Nothing else is done to the machine either.
-            Act::SetKnob { .. } => Err(ApplyError::Unable),
+            Act::Split { .. } | Act::SetKnob { .. } => Err(ApplyError::Unable),
             Act::Watch { .. } | Act::Unwatch { .. } | Act::Census { .. } => {
                 self.inner.submit(order)
             }

@@ -541,6 +541,7 @@ impl<M: Machine> Around for Logged<'_, M> {
                 | Seen::Gone { .. }
                 | Seen::Loads { .. }
                 | Seen::Resident { .. }
+                | Seen::Huge { .. }
                 | Seen::Node { .. }
                 | Seen::Lost { .. }
                 | Seen::Stale { .. } => {}

@@ -26,6 +26,9 @@ pub fn drive(
     if policy.needs_overlap() {
         machine.count_overlap();
     }
+    if policy.needs_huge() {
+        machine.tell_huge();
+    }
     while machine.now() < until {
         let next = policy.timeout().unwrap_or(machine.now() + PATIENCE).min(until);
         seen.clear();

@@ -133,6 +133,7 @@ impl<M: Machine> Faulty<M> {
                     out.push(seen);
                 }
                 Seen::Loads { .. }
+                | Seen::Huge { .. }
                 | Seen::Gone { .. }
                 | Seen::Resident { .. }
                 | Seen::Node { .. }
@@ -210,6 +211,7 @@ fn who_of(seen: &Seen) -> Option<Who> {
         | Seen::Fault { who, .. }
         | Seen::Sample { who, .. }
         | Seen::Loads { who, .. }
+        | Seen::Huge { who, .. }
         | Seen::Resident { who, .. } => Some(*who),
         Seen::Node { .. } | Seen::Done { .. } | Seen::Lost { .. } | Seen::Stale { .. } => None,
     }

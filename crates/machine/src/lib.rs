@@ -62,6 +62,8 @@ pub struct Caps {
     pub moves: bool,
     /// Whether threads can be brought to a node's CPUs.
     pub affinity: bool,
+    /// Whether huge pages can be split.
+    pub splits: bool,
     /// Whether knobs can be written.
     pub knobs: bool,
     /// Most pages that one order may name; bounds the time for which a process waits.
@@ -109,8 +111,8 @@ impl ApplyError {
 }
 
 /// Whether what is ordered makes sense on a machine, whoever it is about: both nodes of a
-/// move have memory; spans are there, not empty, rise and don't overlap; and a move names no
-/// more than `most_pages`.
+/// move have memory; spans are there, not empty, rise and don't overlap; and a move, or a split,
+/// names no more than `most_pages`.
 ///
 /// # Errors
 /// [`ApplyError::NoNode`], then [`ApplyError::BadSpan`].
@@ -123,12 +125,12 @@ pub fn sound(act: &Act, machine: &topology::Hardware, most_pages: u64) -> Result
             return Err(ApplyError::NoNode);
         }
     }
-    if matches!(act, Act::Look { .. } | Act::Move { .. }) {
+    if matches!(act, Act::Look { .. } | Act::Move { .. } | Act::Split { .. }) {
         let spans = act.spans();
         let rising = spans.windows(2).all(|w| w[0].end <= w[1].start);
         let empty = spans.is_empty() || spans.iter().any(|s| s.end <= s.start);
         let pages = spans.iter().fold(0u64, |sum, s| sum.saturating_add(s.pages().0));
-        let many = matches!(act, Act::Move { .. }) && pages > most_pages;
+        let many = !matches!(act, Act::Look { .. }) && pages > most_pages;
         if !rising || empty || many {
             return Err(ApplyError::BadSpan);
         }
@@ -176,6 +178,8 @@ pub trait Machine {
     /// Counts from now on how many loads of the watched processes are under way at once, and tells
     /// it ([`Seen::Loads`]), where its CPUs have counters of that. Said again it changes nothing.
     fn count_overlap(&mut self) {}
+    /// From now on a census tells which memory huge pages map ([`Seen::Huge`]), where the machine can.
+    fn tell_huge(&mut self) {}
     /// Whoever decides has taken so much processor time for it, by its own estimate, beside taking in
     /// what was seen. A simulated machine spends it on the CPUs of its programs; on a real one it is
     /// gone already.
@@ -233,6 +237,9 @@ impl<A: Around> Machine for A {
     }
     fn count_overlap(&mut self) {
         self.inside_mut().count_overlap();
+    }
+    fn tell_huge(&mut self) {
+        self.inside_mut().tell_huge();
     }
     fn thinks(&mut self, time: Picos) {
         self.inside_mut().thinks(time);

@@ -173,6 +173,7 @@ impl<M: Machine> Limited<M> {
                 | Seen::Fault { who, .. }
                 | Seen::Sample { who, .. }
                 | Seen::Loads { who, .. }
+                | Seen::Huge { who, .. }
                 | Seen::Resident { who, .. } => {
                     if self.people.get(&who).is_none_or(|k| !k.excluded) {
                         out.push(seen);
@@ -209,7 +210,7 @@ impl<M: Machine> Limited<M> {
     fn admits(&mut self, order: &Order) -> Result<(), Refused> {
         let (who, way) = match order.act {
             Act::Move { who, from, to, ref spans } => (who, Some((from, to, spans))),
-            Act::Affine { who, .. } => (who, None),
+            Act::Split { who, .. } | Act::Affine { who, .. } => (who, None),
             Act::Watch { .. }
             | Act::Unwatch { .. }
             | Act::Census { .. }
@@ -277,7 +278,9 @@ impl<M: Machine> Around for Limited<M> {
     }
     fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
         let moves = match &order.act {
-            Act::Move { spans, .. } => Some(spans.iter().map(|s| s.pages()).sum()),
+            Act::Move { spans, .. } | Act::Split { spans, .. } => {
+                Some(spans.iter().map(|s| s.pages()).sum())
+            }
             // As one thread.
             Act::Affine { .. } => Some(Pages(1)),
             Act::Watch { .. }

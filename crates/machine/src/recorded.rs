@@ -136,6 +136,10 @@ impl<M: Machine> Machine for Recorded<M> {
     fn count_overlap(&mut self) {
         self.inner.count_overlap();
     }
+    /// Not written down: what was told of huge pages says that it was.
+    fn tell_huge(&mut self) {
+        self.inner.tell_huge();
+    }
     fn thinks(&mut self, time: Picos) {
         self.inner.thinks(time);
     }

@@ -226,6 +226,7 @@ impl Retold {
                 | Seen::Fault { .. }
                 | Seen::Sample { .. }
                 | Seen::Loads { .. }
+                | Seen::Huge { .. }
                 | Seen::Node { .. }
                 | Seen::Lost { .. }
                 | Seen::Stale { .. } => {}
@@ -265,7 +266,8 @@ impl Retold {
                 }
             }
             Act::Affine { .. } if self.caps.moves => tried = Pages(1),
-            Act::Move { .. } | Act::Affine { .. } | Act::SetKnob { .. } => {
+            // Of huge pages nothing is known here.
+            Act::Split { .. } | Act::Move { .. } | Act::Affine { .. } | Act::SetKnob { .. } => {
                 return Err(ApplyError::Unable);
             }
         }

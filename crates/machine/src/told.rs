@@ -25,6 +25,7 @@ impl Told {
             lacks: Vec::new(),
             moves: false,
             affinity: false,
+            splits: false,
             knobs: false,
             most_pages: 1000,
         };

@@ -26,7 +26,7 @@ use homenode_core::costs::Cost;
 use homenode_core::policy::order::Act;
 use homenode_core::policy::seen::{Seen, Source, Span};
 use homenode_core::units::{Pages, Picos};
-use look::{count_pages, each_page};
+use look::{count_pages, each_page, note_huge};
 use std::collections::{BTreeMap, VecDeque};
 
 impl Agent {
@@ -46,6 +46,7 @@ impl Agent {
             read_at: None,
             watched: BTreeMap::new(),
             has_counters: false,
+            tells_huge: false,
             load_shares: Vec::new(),
             cpus: sim.several_have_cpus().then(CpuLook::default),
             held: Vec::new(),
@@ -145,7 +146,7 @@ impl Agent {
                 let _ = sim.set_knob(&knob.name(), value);
                 true
             }
-            Errand::Census { spans, at, vpn, found } => {
+            Errand::Census { spans, at, vpn, found, huge } => {
                 let spans = spans.get_or_insert_with(|| {
                     ctx.clock += self.prices[Cost::ProcRead];
                     let vmas = &sim.kernel.space(space).vmas;
@@ -157,6 +158,9 @@ impl Agent {
                     let memory = &sim.kernel.memory;
                     let note = |page, on| found.add(page, 1, memory.node_id(usize::from(on)));
                     let (next, looked) = each_page(&sim.kernel, space, *vpn, span.end, note);
+                    if self.tells_huge {
+                        note_huge(&sim.kernel, space, *vpn, huge);
+                    }
                     ctx.clock += looked * self.prices[Cost::PageFrame];
                     *vpn = next;
                     return false;
@@ -169,6 +173,8 @@ impl Agent {
                     let report = |(on, pages)| Seen::Resident { who: work.who, span, on, pages };
                     self.out.extend(nodes.into_iter().map(report));
                 }
+                let all = std::mem::take(huge).into_iter();
+                self.out.extend(all.map(|span| Seen::Huge { who: work.who, span }));
                 true
             }
             Errand::Look { spans, at, vpn, found } => {
@@ -230,6 +236,23 @@ impl Agent {
                     sim.kernel.end_batch();
                 }
                 finished
+            }
+            Errand::Split { spans, at, vpn, moved, fails, .. } => {
+                let Some(&span) = spans.get(*at) else { return true };
+                let stop = span.end;
+                let query = self.prices[Cost::PageQuery];
+                let (n, split) = sim.kernel.split_ordered(ctx, space, (*vpn, stop), query);
+                if split {
+                    *moved += n;
+                } else {
+                    fails.absent += Pages(n);
+                }
+                *vpn += n;
+                if *vpn >= stop {
+                    *at += 1;
+                    *vpn = spans.get(*at).map_or(0, |s| s.start);
+                }
+                *at == spans.len()
             }
         }
     }

@@ -89,6 +89,7 @@ impl SimMachine {
             lacks: source.sheet().lacks.to_vec(),
             moves: true,
             affinity: true,
+            splits: true,
             knobs: true,
             most_pages: MOST_PAGES,
         };
@@ -209,7 +210,8 @@ impl SimMachine {
             | Act::Unwatch { who }
             | Act::Census { who }
             | Act::Look { who, .. }
-            | Act::Move { who, .. } => who,
+            | Act::Move { who, .. }
+            | Act::Split { who, .. } => who,
         };
         sound(&order.act, &self.sim.machine, self.caps.most_pages)?;
         self.space_of(*who).ok_or(ApplyError::NoProcess)
@@ -280,6 +282,9 @@ impl Machine for SimMachine {
         if let Some(pmu) = &mut self.sim.pmu {
             pmu.counts_loads = true;
         }
+    }
+    fn tell_huge(&mut self) {
+        self.agent().tells_huge = true;
     }
     fn thinks(&mut self, time: Picos) {
         if !self.ended {

@@ -284,7 +284,8 @@ impl Around for Broken {
                 | Act::Unwatch { who }
                 | Act::Census { who }
                 | Act::Look { who, .. }
-                | Act::Move { who, .. } => *who = self.now_called(*who),
+                | Act::Move { who, .. }
+                | Act::Split { who, .. } => *who = self.now_called(*who),
                 Act::Affine { .. } | Act::SetKnob { .. } => {}
             },
             (Bug::TakesNonsense, _) => {

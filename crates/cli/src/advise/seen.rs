@@ -52,6 +52,7 @@ pub(super) fn look(args: &Args, path: &Path) -> Result<Looked> {
         moves: acted,
         // A recording of a homenode that did not bring threads tells no idle CPUs, and none is.
         affinity: true,
+        splits: false,
         knobs: false,
         most_pages: about.most_pages,
     };

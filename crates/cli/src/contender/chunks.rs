@@ -232,6 +232,7 @@ impl<T: Default> Chunks<T> {
                 }
                 Seen::Region { .. }
                 | Seen::Loads { .. }
+                | Seen::Huge { .. }
                 | Seen::Fault { .. }
                 | Seen::Stale { .. } => {}
                 Seen::Lost { events } => self.ledger.lost += events,

@@ -318,6 +318,7 @@ impl Policy for Damos {
                 | Seen::Fault { .. }
                 | Seen::Sample { .. }
                 | Seen::Loads { .. }
+                | Seen::Huge { .. }
                 | Seen::Resident { .. }
                 | Seen::Done { .. }
                 | Seen::Lost { .. }

@@ -5,6 +5,7 @@
 //! Task ─▶ watched; counted anew where it has grown     Sample ─▶ page's counters
 //! Resident of a census ─▶ areas of pages on one node   Done ─▶ where pages are
 //! Resident of a look ─▶ single pages: of extents that lie on both nodes, of moves that failed
+//! Huge of a census ─▶ which pages are huge, for a policy that asks; Done of a split ─▶ one is not
 //! ```
 //!
 //! Nobody else moves pages where such a policy drives, so what a census told once stays right.
@@ -18,7 +19,7 @@ use homenode_core::policy::Ledger;
 use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
 use homenode_core::policy::seen::{Seen, Span, Who};
 use homenode_core::topology::Hardware;
-use homenode_core::units::{NodeId, Pages as Count};
+use homenode_core::units::{HUGE_PAGES, NodeId, Pages as Count};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A page: its process, and its number there.
@@ -90,6 +91,7 @@ enum Open {
     Census(Who),
     Look(Who),
     Move { who: Who, vpns: Vec<u64>, up: bool },
+    Split(At),
 }
 
 /// What a policy of base pages knows and has ordered.
@@ -102,6 +104,8 @@ pub(super) struct Pages<T> {
     processes: BTreeMap<Who, Process<T>>,
     /// Extents of a census that has not ended.
     told: BTreeMap<Who, Vec<(Span, NodeId)>>,
+    /// What huge pages map, by the same.
+    told_huge: BTreeMap<Who, Vec<Span>>,
     orders: VecDeque<Order>,
     open: BTreeMap<OrderId, Open>,
     moving: usize,
@@ -118,7 +122,7 @@ pub(super) struct Sampled<'a, T> {
 }
 
 /// What a batch told beside samples.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct News {
     /// Samples, also those on pages that are not known yet.
     pub(super) samples: u64,
@@ -130,6 +134,10 @@ pub(super) struct News {
     pub(super) gone: u64,
     /// Processor time of programs since the last batch, in picoseconds.
     pub(super) ran: u64,
+    /// What huge pages map of processes of which a census was told.
+    pub(super) huge: Vec<(Who, Vec<Span>)>,
+    /// First pages of huge pages that a split found, or made, to be base pages.
+    pub(super) split: Vec<At>,
 }
 
 impl<T: Copy + Default> Pages<T> {
@@ -140,6 +148,7 @@ impl<T: Copy + Default> Pages<T> {
             fresh: false,
             processes: BTreeMap::new(),
             told: BTreeMap::new(),
+            told_huge: BTreeMap::new(),
             orders: VecDeque::new(),
             open: BTreeMap::new(),
             moving: 0,
@@ -154,7 +163,7 @@ impl<T: Copy + Default> Pages<T> {
         self.open.insert(id, what);
         self.orders.push_back(Order { id, act, expect: Benefit::default(), why });
     }
-    /// Moves that have not reported.
+    /// Moves and splits that have not reported.
     pub(super) fn moving(&self) -> usize {
         self.moving
     }
@@ -266,6 +275,19 @@ impl<T: Copy + Default> Pages<T> {
             }
         }
     }
+    /// Orders a huge page, by its first page, to be split; whether that can be done now.
+    pub(super) fn split(&mut self, at: At) -> bool {
+        let (who, start) = at;
+        let Some(page) = self.get_mut(at) else { return false };
+        if page.fast.is_none() || page.on_its_way || page.pinned {
+            return false;
+        }
+        page.on_its_way = true;
+        self.moving += 1;
+        let spans = vec![Span { start, end: start + HUGE_PAGES }];
+        self.order(Act::Split { who, spans }, Reason::HeatInside, Open::Split(at));
+        true
+    }
     /// Takes in what was seen. Each sample on a page that is known is told to `sampled`, and each
     /// page that was found to `found`.
     pub(super) fn take(
@@ -287,6 +309,7 @@ impl<T: Copy + Default> Pages<T> {
                 Seen::Gone { who } => {
                     news.gone += u64::from(self.processes.remove(who).is_some());
                     self.told.remove(who);
+                    self.told_huge.remove(who);
                 }
                 Seen::Sample { who, vpn, period, .. } => {
                     news.samples += 1;
@@ -296,6 +319,9 @@ impl<T: Copy + Default> Pages<T> {
                     }
                 }
                 Seen::Resident { who, span, on, pages } => self.resident(*who, *span, *on, *pages),
+                Seen::Huge { who, span } => {
+                    self.told_huge.entry(*who).or_default().push(*span);
+                }
                 Seen::Node { node, zones, .. } => {
                     if *node == self.tiers.fast {
                         let free = zones.iter().map(|z| z.free.0 as i64 - z.marks.high.0 as i64);
@@ -313,14 +339,27 @@ impl<T: Copy + Default> Pages<T> {
                         Open::Move { up: false, .. } => {
                             (Reason::MakeRoom, Some(self.tiers.way(false)))
                         }
+                        Open::Split(_) => (Reason::HeatInside, None),
                     };
                     self.ledger.report(why, between, *tried, *moved, fails, *took);
                     match open {
                         Open::Watch => {}
-                        Open::Census(who) => news.found += self.counted(who, &mut found),
+                        Open::Census(who) => {
+                            news.found += self.counted(who, &mut found);
+                            news.huge.push((who, self.told_huge.remove(&who).unwrap_or_default()));
+                        }
                         Open::Look(who) => {
                             let looks = self.processes.get_mut(&who).map(|p| &mut p.looks);
                             looks.into_iter().for_each(|n| *n = n.saturating_sub(1));
+                        }
+                        Open::Split(at) => {
+                            self.moving -= 1;
+                            let Some(page) = self.get_mut(at) else { continue };
+                            page.on_its_way = false;
+                            // What was not huge any more is base pages too.
+                            if tried.0 > 0 && fails.absent + *moved == *tried {
+                                news.split.push(at);
+                            }
                         }
                         Open::Move { who, vpns, up } => {
                             self.moving -= 1;

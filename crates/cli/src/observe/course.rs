@@ -356,6 +356,7 @@ mod tests {
             lacks: vec![Evidence::Cpu],
             moves: false,
             affinity: false,
+            splits: false,
             knobs: false,
             most_pages: 1,
         };

@@ -62,6 +62,16 @@ pub enum Act {
         /// Destination.
         to: NodeId,
     },
+    /// Split the huge pages of some spans into base pages, which can then move one by one; one that
+    /// is named in part is split as a whole. Changes no placement. Answered by
+    /// [`super::seen::Seen::Done`]: tried are all pages named, moved those that were of a huge page
+    /// that is split now, absent those that were of none.
+    Split {
+        /// Whose.
+        who: Who,
+        /// Where; not empty, rising, not overlapping.
+        spans: Vec<Span>,
+    },
     /// Bring its threads to a node's CPUs: for [`Self::AFFINE_FOR`] they may run nowhere else, then
     /// where they might before. Whoever is bound elsewhere stays.
     Affine {
@@ -92,6 +102,7 @@ impl Act {
             | Self::Census { who }
             | Self::Look { who, .. }
             | Self::Move { who, .. }
+            | Self::Split { who, .. }
             | Self::Affine { who, .. } => Some(*who),
             Self::SetKnob { .. } => None,
         }
@@ -99,8 +110,14 @@ impl Act {
     /// The spans that it names; none where it names none.
     pub fn spans(&self) -> &[Span] {
         match self {
-            Self::Look { spans, .. } | Self::Move { spans, .. } => spans,
-            _ => &[],
+            Self::Look { spans, .. } | Self::Move { spans, .. } | Self::Split { spans, .. } => {
+                spans
+            }
+            Self::Watch { .. }
+            | Self::Unwatch { .. }
+            | Self::Census { .. }
+            | Self::Affine { .. }
+            | Self::SetKnob { .. } => &[],
         }
     }
 }
@@ -120,6 +137,10 @@ impl fmt::Display for Act {
             }
             Self::Move { who, spans, from, to } => {
                 write!(f, "move {who} {from}->{to}")?;
+                list(f, spans)
+            }
+            Self::Split { who, spans } => {
+                write!(f, "split {who}")?;
                 list(f, spans)
             }
             Self::Affine { who, node } => write!(f, "affine {who} {node}"),
@@ -168,6 +189,8 @@ crate::named! {
         NearItsMemory => "near_its_memory",
         /// What a source needs.
         SourceNeeds => "source_needs",
+        /// Few pages of a huge page are hot, so that it can't be placed as a whole.
+        HeatInside => "heat_inside",
     }
 }
 

@@ -99,6 +99,15 @@ pub enum Seen {
         /// The span's pages there.
         pages: Pages,
     },
+    /// Memory that huge pages of 2 MiB map, as a census finds it, told before its `Done`: a stretch
+    /// of one or several. Of a policy that [asks for it](super::Policy::needs_huge), on a machine that
+    /// can tell. `PAGEMAP_SCAN` shows it (`PAGE_IS_HUGE`, Linux 6.7).
+    Huge {
+        /// Whose.
+        who: Who,
+        /// Where; its borders are multiples of 512.
+        span: Span,
+    },
     /// A node's memory.
     Node {
         /// Which.
@@ -118,7 +127,8 @@ pub enum Seen {
         order: OrderId,
         /// Pages that were tried; of [`super::order::Act::Affine`] threads, here and below.
         tried: Pages,
-        /// Pages that are where they were ordered to.
+        /// Pages that are where they were ordered to; of [`super::order::Act::Split`] those that were
+        /// of a huge page and are base pages now.
         moved: Pages,
         /// Why the others are not; they add up to `tried - moved`.
         fails: Fails,

@@ -228,6 +228,7 @@ fn what_makes_no_sense_or_would_change_something_is_refused() {
         (mv(vec![span(0, u64::MAX), WHOLE], 1), ApplyError::BadSpan),
         (mv(vec![span(4, 6)], 9), ApplyError::NoNode),
         (Act::Affine { who: ONE, node: NodeId(0) }, ApplyError::Unable),
+        (Act::Split { who: ONE, spans: vec![span(0, 512)] }, ApplyError::Unable),
         (Act::Watch { who: Who { pid: 1, start: 1 } }, ApplyError::NoProcess),
     ];
     for (act, expected) in cases {

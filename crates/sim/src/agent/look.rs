@@ -17,7 +17,7 @@ use crate::simulation::Simulation;
 use crate::simulation::agent::{Agent, CpuLook};
 use homenode_core::costs::Cost;
 use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
-use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_core::units::{HUGE_PAGES, NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
 /// Pages looked at in one step of a job: some ten microseconds.
@@ -151,6 +151,18 @@ pub(super) fn count_pages(
     found: &mut BTreeMap<u16, u64>,
 ) -> (u64, u64) {
     each_page(k, space, vpn, end, |_, on| *found.entry(on).or_default() += 1)
+}
+
+/// Notes the huge page that begins at `vpn` and is mapped by its entry, if one does; neighbours are
+/// one stretch.
+pub(super) fn note_huge(k: &Kernel, space: usize, vpn: u64, huge: &mut Vec<Span>) {
+    if !k.is_huge(space, vpn) || vpn % HUGE_PAGES != 0 {
+        return;
+    }
+    match huge.last_mut().filter(|last| last.end == vpn) {
+        Some(last) => last.end += HUGE_PAGES,
+        None => huge.push(Span { start: vpn, end: vpn + HUGE_PAGES }),
+    }
 }
 
 /// Goes over pages in memory from `vpn` on, some at a time, with the place of their node:

@@ -60,12 +60,44 @@ impl Kernel {
         while let Some(page) = self.inside.rules.next_split() {
             let Some(head) = self.item_at(page) else { continue };
             if self.memory.pages_of(head) > 1 {
-                // Unmapped once, and then an entry for each base page is written.
-                ctx.clock +=
-                    self.prices[Cost::MigratePage] + HUGE_PAGES * self.prices[Cost::PteMark];
-                self.split(head, Split::Page);
+                self.split_whole(ctx, head);
             }
         }
+    }
+    /// Splits a huge page because somebody wants it, on the context's time: it is unmapped once, and
+    /// then an entry for each base page is written.
+    ///
+    /// Source: specs/huge-pages.md#split.
+    fn split_whole(&mut self, ctx: &mut Ctx, head: u32) {
+        ctx.clock += self.prices[Cost::MigratePage] + HUGE_PAGES * self.prices[Cost::PteMark];
+        self.split(head, Split::Page);
+    }
+    /// Splits the huge page around `vpn`, as homenode asks for it; for how many pages up to `stop`
+    /// that is the answer, and whether there was one.
+    ///
+    /// * `query` – what looking costs where there is none.
+    pub(crate) fn split_ordered(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        (vpn, stop): (u64, u64),
+        query: u64,
+    ) -> (u64, bool) {
+        let end = stop.min((vpn / HUGE_PAGES + 1) * HUGE_PAGES);
+        let page = PageAt { space: space as u32, vpn };
+        match self.item_at(page).filter(|&head| self.memory.pages_of(head) > 1) {
+            Some(head) => self.split_whole(ctx, head),
+            None => {
+                ctx.clock += query;
+                return (end - vpn, false);
+            }
+        }
+        (end - vpn, true)
+    }
+    /// Whether a huge page maps this page.
+    pub(crate) fn is_huge(&self, space: usize, vpn: u64) -> bool {
+        let item = self.item_at(PageAt { space: space as u32, vpn });
+        item.is_some_and(|head| self.memory.pages_of(head) > 1)
     }
     /// The item behind a page of an address space, if it is in memory.
     fn item_at(&self, page: PageAt) -> Option<u32> {

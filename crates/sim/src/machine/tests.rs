@@ -325,6 +325,69 @@ fn what_came_to_a_tier_is_counted_whole_whatever_was_asked_for() {
     assert_eq!((told, m.sim.moved_between_tiers()), (Pages(1), [512, 0]));
 }
 
+// specs/sources.md#orders: of two huge pages the one that an order names in part is split whole, and of
+// base pages beside them none. After that a page moves by itself, and only what is asked for. A census
+// tells what is huge to who wants it, and to nobody else.
+#[test]
+fn a_huge_page_is_split_by_order_and_then_its_pages_move_one_by_one() {
+    let t = topology(40_000, 40_000, 2);
+    // khugepaged is not to make one of it again.
+    let mut m = booted(&t, Source::Damon, &[("transparent_hugepage", "madvise")]);
+    let huge = Map { huge: Some(true), ..map("a", 1024, 1) };
+    let steps = vec![touch("a"), touch("b"), Step::Sleep(Picos::from_secs(50))];
+    let (who, spans) = m.spawn(process(&[0], vec![huge, map("b", 600, 1)], steps), None);
+    see(&mut m, 50);
+    let census = |m: &mut SimMachine, id| {
+        order(m, id, Act::Census { who }).unwrap();
+        let huge = see(m, 50).into_iter().filter_map(|s| match s {
+            Seen::Huge { who: of, span } if of == who => Some(span),
+            _ => None,
+        });
+        huge.collect::<Vec<_>>()
+    };
+    assert!(census(&mut m, 1).is_empty(), "nobody asked");
+    m.tell_huge();
+    let [start, middle, end] = [0, 512, 1024].map(|n| spans[0].start + n);
+    assert_eq!(start % 512, 0);
+    assert_eq!(census(&mut m, 2), [Span { start, end }], "neighbours are one stretch");
+
+    // A part of the first, and 100 base pages.
+    let some = Span { start: spans[1].start, end: spans[1].start + 100 };
+    let mut named = vec![Span { start: start + 500, end: start + 510 }, some];
+    named.sort_unstable();
+    order(&mut m, 3, Act::Split { who, spans: named }).unwrap();
+    let seen = see(&mut m, 50);
+    let Some(Seen::Done { tried, moved, fails, took, .. }) =
+        seen.iter().find(|s| matches!(s, Seen::Done { .. }))
+    else {
+        panic!("{seen:?}")
+    };
+    assert_eq!((tried.0, moved.0, fails.absent.0, fails.all().0), (110, 10, 100, 100));
+    let cost = |c| t.costs.get(c);
+    let least = cost(Cost::MigratePage) + 512 * cost(Cost::PteMark);
+    assert!(took.0 >= least, "{took:?} of {least}");
+    let split = |m: &SimMachine| m.sim.vmstat().get(Item::ThpSplitPage);
+    assert_eq!(split(&m), 1);
+    assert_eq!(census(&mut m, 4), [Span { start: middle, end }]);
+    assert_eq!(m.sim.moved_between_tiers(), [0, 0], "placement is as it was");
+
+    let one = vec![Span { start, end: start + 1 }];
+    order(&mut m, 5, Act::Move { who, spans: one, from: NodeId(1), to: NodeId(0) }).unwrap();
+    assert_eq!(took_of(&mut m, 5), Pages(1));
+    assert_eq!(m.sim.moved_between_tiers(), [1, 0]);
+    // Split already: there is nothing left of it to split.
+    order(&mut m, 6, Act::Split { who, spans: vec![Span { start, end: middle }] }).unwrap();
+    assert_eq!((took_of(&mut m, 6), split(&m)), (Pages(0), 1));
+    let nothing = Act::Split { who, spans: Vec::new() };
+    assert_eq!(order(&mut m, 7, nothing), Err(ApplyError::BadSpan));
+}
+
+/// What an order came to.
+fn took_of(m: &mut SimMachine, id: u64) -> Pages {
+    let seen = see(m, 50);
+    took(&seen, id).0
+}
+
 #[test]
 fn on_one_cpu_homenode_and_a_program_share_it() {
     let t = topology(40_000, 40_000, 1);

@@ -41,6 +41,8 @@ pub(crate) enum Errand {
         at: usize,
         vpn: u64,
         found: Extents,
+        /// What huge pages map, where that is told.
+        huge: Vec<Span>,
     },
     Look {
         spans: Vec<Span>,
@@ -60,6 +62,15 @@ pub(crate) enum Errand {
         fails: Fails,
         /// Pages that have moved and whose entries are not flushed yet.
         batch: Batch,
+    },
+    Split {
+        spans: Vec<Span>,
+        at: usize,
+        vpn: u64,
+        tried: u64,
+        /// Pages of huge pages that are split.
+        moved: u64,
+        fails: Fails,
     },
     Affine {
         /// The node's place.
@@ -122,6 +133,8 @@ pub(crate) struct Agent {
     pub(crate) watched: BTreeMap<usize, Who>,
     /// It reads how much nodes are loaded from counters of memory controllers.
     pub(crate) has_counters: bool,
+    /// A census tells what huge pages map.
+    pub(crate) tells_huge: bool,
     /// Of what load adds, by place of the node, so many thousandths are told; none: all of it.
     pub(crate) load_shares: Vec<u32>,
     /// Several nodes have CPUs, so that it tells how many of these are idle.
@@ -162,7 +175,7 @@ impl Agent {
             Act::Unwatch { who } => (*who, Errand::Unwatch),
             Act::Census { who } => {
                 let found = Extents::default();
-                (*who, Errand::Census { spans: None, at: 0, vpn: 0, found })
+                (*who, Errand::Census { spans: None, at: 0, vpn: 0, found, huge: Vec::new() })
             }
             Act::Look { who, spans } => (
                 *who,
@@ -185,6 +198,17 @@ impl Agent {
                     moved: 0,
                     fails: Fails::default(),
                     batch: Batch::default(),
+                },
+            ),
+            Act::Split { who, spans } => (
+                *who,
+                Errand::Split {
+                    vpn: first(spans),
+                    tried: spans.iter().map(|s| s.pages().0).sum(),
+                    spans: spans.clone(),
+                    at: 0,
+                    moved: 0,
+                    fails: Fails::default(),
                 },
             ),
             Act::SetKnob { knob, value } => {
@@ -218,14 +242,17 @@ impl Agent {
 impl Work {
     /// The process has ended: what is left of the order finds nobody.
     pub(crate) fn nobody_left(&mut self) {
-        if let Errand::Move { spans, at, tried, moved, fails, .. } = &mut self.errand {
+        if let Errand::Move { spans, at, tried, moved, fails, .. }
+        | Errand::Split { spans, at, tried, moved, fails, .. } = &mut self.errand
+        {
             fails.gone += Pages(*tried - *moved - fails.all().0);
             *at = spans.len();
         }
     }
     pub(crate) fn done(&self) -> Seen {
         let (tried, moved, fails) = match &self.errand {
-            Errand::Move { tried, moved, fails, .. } => (*tried, *moved, *fails),
+            Errand::Move { tried, moved, fails, .. }
+            | Errand::Split { tried, moved, fails, .. } => (*tried, *moved, *fails),
             Errand::Census { spans: Some(spans), .. } | Errand::Look { spans, .. } => {
                 let all: u64 = spans.iter().map(|s| s.pages().0).sum();
                 (all, all, Fails::default())

@@ -78,6 +78,7 @@ fn all() -> Vec<Heard> {
             counted: Offcore { reads: 4, busy: Picos(200), under_way: Picos(800) },
         },
         Seen::Resident { who: WHO, span, on: NodeId(2), pages: Pages(4) },
+        Seen::Huge { who: WHO, span: Span { start: 512, end: 1536 } },
         Seen::Node {
             node: NodeId(0),
             zones: vec![ZoneSeen { free: Pages(7), marks }],
@@ -160,7 +161,7 @@ fn what_was_written_is_read() {
     let shown: Vec<&str> = shown.lines().skip(1).collect();
     expect![[r#"
         {"named":[289,4120,"web \"1\""]}
-        {"waited":[10,[{"task":[289,4120,8,1,6]},{"gone":[289,4120]},{"region":[289,4120,16,20,3,20,5,18446744073709551615]},{"fault":[289,4120,17,0,2,null]},{"sample":[289,4120,18,0,10007]},{"loads":[289,4120,4,200,800]},{"resident":[289,4120,16,20,2,4]},{"node":[0,[["movable",7,9,[1,2,3,4,5]]],1200]},{"nodecpus":[1,[],null,1750]},{"done":[3,16,1,[1,2,3,4,5],11]},{"lost":2},{"stale":1}]]}
+        {"waited":[10,[{"task":[289,4120,8,1,6]},{"gone":[289,4120]},{"region":[289,4120,16,20,3,20,5,18446744073709551615]},{"fault":[289,4120,17,0,2,null]},{"sample":[289,4120,18,0,10007]},{"loads":[289,4120,4,200,800]},{"resident":[289,4120,16,20,2,4]},{"huge":[289,4120,512,1536]},{"node":[0,[["movable",7,9,[1,2,3,4,5]]],1200]},{"nodecpus":[1,[],null,1750]},{"done":[3,16,1,[1,2,3,4,5],11]},{"lost":2},{"stale":1}]]}
         {"ordered":[1,"watch 289@4120",null]}
         {"ordered":[2,"x","no such node"]}
         {"moved":[7,"move"]}

@@ -57,6 +57,8 @@ pub(super) enum Word {
     Loads(u32, u64, u64, u64, u64),
     /// Process, span, node, pages.
     Resident(u32, u64, u64, u64, u16, u64),
+    /// Process, span.
+    Huge(u32, u64, u64, u64),
     /// Node, zones, load.
     Node(u16, Vec<Zone>, Option<u32>),
     /// The same, idle CPUs.
@@ -122,7 +124,7 @@ impl Line {
 /// Whether addresses are some: who is told of them reckons with them.
 fn check(seen: &Seen) -> Result<(), &'static str> {
     let fine = match *seen {
-        Seen::Region { span, .. } | Seen::Resident { span, .. } => {
+        Seen::Region { span, .. } | Seen::Resident { span, .. } | Seen::Huge { span, .. } => {
             span.start < span.end && span.end <= Span::WHOLE.end
         }
         Seen::Fault { vpn, .. } | Seen::Sample { vpn, .. } => Span::WHOLE.holds(vpn),
@@ -159,6 +161,7 @@ fn word(seen: &Seen) -> Word {
         Seen::Resident { who, span, on, pages } => {
             Word::Resident(who.pid, who.start, span.start, span.end, on.0, pages.0)
         }
+        Seen::Huge { who, span } => Word::Huge(who.pid, who.start, span.start, span.end),
         Seen::Node { node, ref zones, load, idle } => {
             let zones = zones.iter().map(zone).collect();
             match idle {
@@ -214,6 +217,9 @@ fn seen_of(word: Word) -> Seen {
             on: NodeId(on),
             pages: Pages(pages),
         },
+        Word::Huge(pid, start, from, to) => {
+            Seen::Huge { who: who(pid, start), span: Span { start: from, end: to } }
+        }
         Word::Node(node, zones, load) => {
             let zones = zones.into_iter().map(zone_of).collect();
             Seen::Node { node: NodeId(node), zones, load, idle: None }

@@ -217,7 +217,7 @@ impl Bystander {
                 let open = self.open.values().filter(|o| o.act == order.act);
                 assert_eq!(open.count(), 0, "{order}");
             }
-            Act::Unwatch { .. } | Act::SetKnob { .. } => {
+            Act::Split { .. } | Act::Unwatch { .. } | Act::SetKnob { .. } => {
                 panic!("{order} is not ordered by this engine")
             }
         }
