@@ -163,7 +163,7 @@ const BUILT_IN: &[Candidate] = &[
         ..Candidate::kernel("arms", "arms", &[])
     },
     Candidate {
-        about: "MEMTIS as published: base pages up from the heat at which as much as fits is hot",
+        about: "MEMTIS as published: pages up from the heat at which as much as fits is hot, skewed huge ones split",
         placement: Placement::Policy { sees: &[Source::Pmu], make: memtis::make },
         ..Candidate::kernel("memtis", "memtis", &[])
     },

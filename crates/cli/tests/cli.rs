@@ -282,7 +282,7 @@ fn arguments_that_make_no_sense() {
               hemem       HeMem as published: 2 MiB pages of eight samples up, against the longest cold
               colloid     Colloid as published, on HeMem's counts: as much up as makes both tiers answer alike
               arms        ARMS as published: the hottest 2 MiB pages that fit, where a pair of moves pays
-              memtis      MEMTIS as published: base pages up from the heat at which as much as fits is hot
+              memtis      MEMTIS as published: pages up from the heat at which as much as fits is hot, skewed huge ones split
               hybridtier  HybridTier as published: base pages up that are sampled often, or often lately
               damos       DAMOS as the kernel's samples set it up: hot regions up, cold ones down, by quotas with goals
         "#]],
