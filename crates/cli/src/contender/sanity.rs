@@ -2,12 +2,13 @@
 //!
 //! Source: specs/compare.md.
 
-use super::{Contender, Contenders, Drives, Maker, hemem};
+use super::{Contender, Contenders, Drives, Maker, hemem, memtis};
 use crate::homenode::Runner;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::policy::seen::Source;
 use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
+use homenode_sim::vmstat::Item;
 use homenode_sim::{Score, Setup, Simulation};
 
 /// Every ordering holds on a machine and with memory of this size and of half of it.
@@ -57,6 +58,12 @@ fn smaller(text: &str, mebibytes: &[u64], half: u64) -> String {
 
 /// Million accesses a second in the last quarter, and pages moved.
 fn run(text: &str, machine: &Hardware, column: &Contender) -> (f64, u64) {
+    let (speed, moved, _) = ran(text, machine, column);
+    (speed, moved)
+}
+
+/// The same, and huge pages that were split and that came at a first touch.
+fn ran(text: &str, machine: &Hardware, column: &Contender) -> (f64, u64, [u64; 2]) {
     let scenario = homenode_config::parse_scenario("gups.toml", text).expect("a scenario").scenario;
     let setup = column.setup(&Setup::of(&scenario), &[]).expect("a setting");
     let mut sim = Simulation::new(machine, &scenario, &setup).expect("a simulation");
@@ -68,7 +75,8 @@ fn run(text: &str, machine: &Hardware, column: &Contender) -> (f64, u64) {
     let last = &slices[slices.len() * 3 / 4 - 1..slices.len() - 1];
     let accesses: u64 = last.iter().map(|s| s.fast + s.slow).sum();
     let seconds = last.len() as f64 * 0.25;
-    (accesses as f64 / seconds / 1e6, sim.moved().iter().flatten().sum())
+    let huge = [Item::ThpSplitPage, Item::ThpFaultAlloc].map(|item| sim.vmstat().get(item));
+    (accesses as f64 / seconds / 1e6, sim.moved().iter().flatten().sum(), huge)
 }
 
 fn column(text: &str) -> Contender {
@@ -171,6 +179,41 @@ fn memtis_is_ahead_of_tpp_where_what_is_used_does_not_fit_and_only_there() {
         assert!(more > 1.02, "{more}, 1:{half}");
         let less = ratio(&zipf(160, 160, half));
         assert!(less < 1.02, "{less}, 1:{half}");
+    }
+}
+
+/// Its authors have splitting pay where heat is inside of huge pages (Silo, B-trees), and not where it
+/// isn't (XSBench). Here: values by Zipf's law, scattered over huge pages, and a hot block of whole huge
+/// pages that begins below.
+///
+/// Source: specs/compare.md#memtis.
+#[test]
+fn memtis_gains_by_splitting_where_heat_is_inside_of_huge_pages_and_only_there() {
+    for half in HALVES {
+        let machine = machine(20_000, half);
+        let with = |text: &str, make| {
+            let drives =
+                Some(Drives { name: "memtis", source: Source::Pmu, make: Maker::Policy(make) });
+            let (speed, _, [split, of]) =
+                ran(text, &machine, &Contender { drives, ..column("memtis") });
+            (speed, split, of)
+        };
+        let both = |text: &str| {
+            let (without, none, _) =
+                with(text, |machine, _, caps| memtis::with(machine, caps, false));
+            let (split, pages, of) =
+                with(text, |machine, _, caps| memtis::with(machine, caps, true));
+            assert!(of * half > 150, "{of} huge pages, 1:{half}");
+            assert!(none * 10 < of, "{none} of {of} split by others, 1:{half}");
+            (split / without, pages, of)
+        };
+        let (inside, pages, of) = both(&zipf(432, 4, half).replace("huge = false", "huge = true"));
+        assert!(inside > 1.1, "{inside}, {pages} of {of} split, 1:{half}");
+        let block = gups("0", 4, half).replace(" MiB\" }", " MiB\", huge = true }");
+        let stands_for = format!("stands_for = \"1:{} of 16 GiB\"\nseed", 64 * half);
+        let (whole, pages, of) = both(&block.replacen("seed", &stands_for, 1));
+        assert!((0.97..1.03).contains(&whole), "{whole}, {pages} of {of} split, 1:{half}");
+        assert!(pages * 10 < of, "{pages} of {of} split, 1:{half}");
     }
 }
 
