@@ -397,10 +397,11 @@ impl Memtis {
                     if page.is(true) && bin(page.own.count) < warm {
                         down.push(at);
                     }
-                } else if is_first(at) && page.is(true) {
-                    if huge.get(&at).is_some_and(|h| bin(h.count) < warm) {
-                        down.extend(all_of(at));
-                    }
+                } else if is_first(at)
+                    && page.is(true)
+                    && huge.get(&at).is_some_and(|h| bin(h.count) < warm)
+                {
+                    down.extend(all_of(at));
                 }
                 down.len() >= wanted
             });

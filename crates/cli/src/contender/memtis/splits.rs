@@ -57,7 +57,7 @@ impl Inside {
     }
     /// The bin of its skew; 0 where nothing in it is hot, and it is never split.
     pub(super) fn skew(&self) -> usize {
-        if self.hot == 0 { 0 } else { bin(self.squares / SCALE / self.hot / self.hot) }
+        (self.squares / SCALE).checked_div(self.hot * self.hot).map_or(0, bin)
     }
 }
 
