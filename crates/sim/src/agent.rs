@@ -194,9 +194,7 @@ impl Agent {
                 for (place, pages) in std::mem::take(found) {
                     self.out.push(report(on(place), Pages(pages)));
                 }
-                *at += 1;
-                *vpn = spans.get(*at).map_or(0, |s| s.start);
-                *at == spans.len()
+                go_on(spans, at, vpn)
             }
             Errand::Move { spans, from, to, at, vpn, moved, fails, batch, .. } => {
                 let Some(&span) = spans.get(*at) else { return true };
@@ -226,11 +224,7 @@ impl Agent {
                     Ordered::Forbidden => fails.forbidden += pages,
                 }
                 *vpn += n;
-                if *vpn >= stop {
-                    *at += 1;
-                    *vpn = spans.get(*at).map_or(0, |s| s.start);
-                }
-                let finished = *at == spans.len();
+                let finished = go_on(spans, at, vpn);
                 if finished {
                     sim.kernel.flushes.batch = std::mem::take(batch);
                     sim.kernel.end_batch();
@@ -239,23 +233,27 @@ impl Agent {
             }
             Errand::Split { spans, at, vpn, moved, fails, .. } => {
                 let Some(&span) = spans.get(*at) else { return true };
-                let stop = span.end;
-                let query = self.prices[Cost::PageQuery];
-                let (n, split) = sim.kernel.split_ordered(ctx, space, (*vpn, stop), query);
+                let (n, split) = sim.kernel.split_ordered(ctx, space, (*vpn, span.end));
                 if split {
                     *moved += n;
                 } else {
                     fails.absent += Pages(n);
                 }
                 *vpn += n;
-                if *vpn >= stop {
-                    *at += 1;
-                    *vpn = spans.get(*at).map_or(0, |s| s.start);
-                }
-                *at == spans.len()
+                go_on(spans, at, vpn)
             }
         }
     }
+}
+
+/// A step in the span at `at` has come to `vpn`: where that is its end, the next one is begun. Whether
+/// there is none.
+fn go_on(spans: &[Span], at: &mut usize, vpn: &mut u64) -> bool {
+    if *vpn >= spans[*at].end {
+        *at += 1;
+        *vpn = spans.get(*at).map_or(0, |s| s.start);
+    }
+    *at == spans.len()
 }
 
 impl Simulation {

@@ -156,7 +156,7 @@ pub(super) fn count_pages(
 /// Notes the huge page that begins at `vpn` and is mapped by its entry, if one does; neighbours are
 /// one stretch.
 pub(super) fn note_huge(k: &Kernel, space: usize, vpn: u64, huge: &mut Vec<Span>) {
-    if !k.is_huge(space, vpn) || vpn % HUGE_PAGES != 0 {
+    if vpn % HUGE_PAGES != 0 || !k.is_huge(space, vpn) {
         return;
     }
     match huge.last_mut().filter(|last| last.end == vpn) {

@@ -58,8 +58,7 @@ impl Kernel {
             self.inside.rules.sampled(&SampledAccess { page, huge, on, now_ms });
         }
         while let Some(page) = self.inside.rules.next_split() {
-            let Some(head) = self.item_at(page) else { continue };
-            if self.memory.pages_of(head) > 1 {
+            if let Some(head) = self.huge_at(page) {
                 self.split_whole(ctx, head);
             }
         }
@@ -73,31 +72,28 @@ impl Kernel {
         self.split(head, Split::Page);
     }
     /// Splits the huge page around `vpn`, as homenode asks for it; for how many pages up to `stop`
-    /// that is the answer, and whether there was one.
-    ///
-    /// * `query` – what looking costs where there is none.
+    /// that is the answer, and whether there was one. Where there is none, looking costs.
     pub(crate) fn split_ordered(
         &mut self,
         ctx: &mut Ctx,
         space: usize,
         (vpn, stop): (u64, u64),
-        query: u64,
     ) -> (u64, bool) {
         let end = stop.min((vpn / HUGE_PAGES + 1) * HUGE_PAGES);
-        let page = PageAt { space: space as u32, vpn };
-        match self.item_at(page).filter(|&head| self.memory.pages_of(head) > 1) {
+        let head = self.huge_at(PageAt { space: space as u32, vpn });
+        match head {
             Some(head) => self.split_whole(ctx, head),
-            None => {
-                ctx.clock += query;
-                return (end - vpn, false);
-            }
+            None => ctx.clock += self.prices[Cost::PageQuery],
         }
-        (end - vpn, true)
+        (end - vpn, head.is_some())
     }
     /// Whether a huge page maps this page.
     pub(crate) fn is_huge(&self, space: usize, vpn: u64) -> bool {
-        let item = self.item_at(PageAt { space: space as u32, vpn });
-        item.is_some_and(|head| self.memory.pages_of(head) > 1)
+        self.huge_at(PageAt { space: space as u32, vpn }).is_some()
+    }
+    /// The huge page that maps a page.
+    fn huge_at(&self, page: PageAt) -> Option<u32> {
+        self.item_at(page).filter(|&head| self.memory.pages_of(head) > 1)
     }
     /// The item behind a page of an address space, if it is in memory.
     fn item_at(&self, page: PageAt) -> Option<u32> {
