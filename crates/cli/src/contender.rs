@@ -11,6 +11,7 @@
 use crate::knobs::{self, Setting};
 use crate::replay::target;
 use anyhow::{Context as _, Result, anyhow, bail};
+use busy::Busy;
 use homenode_core::engine::{Engine, SETTINGS, SettingKind, SettingUnit, Settings};
 use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
@@ -29,6 +30,7 @@ use std::collections::BTreeSet;
 
 mod alto;
 mod arms;
+mod busy;
 mod chunks;
 mod colloid;
 mod damos;
@@ -214,7 +216,9 @@ kernel's place, and behind Alto's gate), hemem, colloid, arms, memtis and hybrid
 samples), damos (DAMON's schemes as published, by its regions). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
 knob or a choice of the model (mode2+scan_size_mb=512), or a setting of homenode's engine \
-(homenode:pmu+horizon=20s; homenode list settings)";
+(homenode:pmu+horizon=20s; homenode list settings). +busy=y has the threads run that a policy's published \
+code keeps busy, +busy=N so many, and +spare=N leaves N CPUs beside those that programs may use \
+(hemem+busy=y+spare=0)";
 
 /// The column of a replay that has DRAM for all of the program's memory.
 pub(crate) const ALL_DRAM: &str = "all-dram";
@@ -301,6 +305,19 @@ impl Contenders {
         for part in parts {
             let (key, value) = knobs::parse(part).map_err(|e| anyhow!("+{part}: {e}"))?;
             it.name += &format!("+{part}");
+            if key == busy::BUSY {
+                if it.drives.is_none() {
+                    bail!(
+                        "+{part}: {name} is the kernel's own, and no policy has threads there; leave +busy out"
+                    );
+                }
+                it.busy = Some(Busy::parse(&value).map_err(|e| anyhow!("+{part}: {e}"))?);
+                continue;
+            }
+            if key == busy::SPARE {
+                it.spare = Some(busy::parse_spare(&value).map_err(|e| anyhow!("+{part}: {e}"))?);
+                continue;
+            }
             if let Some(Drives { make: Maker::Engine(settings), .. }) = &mut it.drives {
                 if let Some(kind) = SettingKind::find(&key) {
                     set(kind, settings, &value).map_err(|e| anyhow!("+{part}: {e}"))?;
@@ -355,6 +372,10 @@ pub(crate) struct Contender {
     pub(crate) fits: bool,
     /// The policy that drives; none where the kernel's rules are all.
     pub(crate) drives: Option<Drives>,
+    /// Which of the policy's busy threads run; `None`: none.
+    pub(crate) busy: Option<Busy>,
+    /// CPUs that are left beside those of programs; `None`: all that the machine has.
+    pub(crate) spare: Option<u32>,
     /// What makes its rules inside the kernel, and what they are.
     pub(crate) inside: Option<(MakeHooks, &'static str)>,
 }
@@ -449,6 +470,7 @@ impl Contender {
             );
         }
         setup.hooks = self.inside.map(|(make, _)| make);
+        setup.spare = self.spare;
         let (own, all) = (self.knobs.iter().cloned(), set.iter().cloned());
         if self.drives.is_some() {
             setup.knobs.extend(all.chain(own));
@@ -478,6 +500,7 @@ impl Contender {
         let mut notes = self.drives.as_ref().map_or(Vec::new(), about_policy);
         let inside = |about| format!("{}, inside the simulated kernel: {about}", self.title());
         notes.extend(self.inside.map(|(_, about)| inside(about)));
+        notes.extend(busy::note(&self.title(), self.busy, self.spare));
         notes
     }
 

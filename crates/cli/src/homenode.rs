@@ -45,6 +45,7 @@ impl Runner {
         if policy.needs_load() {
             machine.count_load();
         }
+        machine.keep_busy(contender.busy.map_or(0, |busy| busy.threads(policy.as_ref())));
         Ok(Self::With(Box::new((machine, policy))))
     }
     /// The simulation, of a run that is over and came to its end.

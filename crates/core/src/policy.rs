@@ -73,6 +73,13 @@ pub trait Policy {
         false
     }
 
+    /// How many threads its published code keeps busy all the time, whatever there is to do: they ask
+    /// again and again and never sleep. A simulated machine runs so many where a column asks for it
+    /// (specs/compare.md#busy); a live one runs none, since here none is needed.
+    fn busy_threads(&self) -> u32 {
+        0
+    }
+
     /// What the machine stands for, told once before the first [`Self::handle`]: amounts that belong
     /// to a large machine's memory may be taken as a part of it. Who has none leaves it.
     fn stands_for(&mut self, scale: Scale) {

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, VecDeque};
 impl Agent {
     /// homenode starts on a machine, with a source of heat.
     pub(crate) fn start(sim: &mut Simulation, source: Source, seed: u64) {
-        let task = sim.start_daemon(Kind::Homenode, Box::new(Homenode));
+        let task = sim.start_daemon(Kind::Homenode, Box::new(Homenode::default()));
         let heat = heat::start(source, sim, seed);
         let alarm = sim.timeline.slot(Event::LookAround);
         sim.agent = Some(Box::new(Self {
@@ -50,6 +50,8 @@ impl Agent {
             load_shares: Vec::new(),
             cpus: sim.several_have_cpus().then(CpuLook::default),
             held: Vec::new(),
+            spins: false,
+            busy: Vec::new(),
         }));
     }
 

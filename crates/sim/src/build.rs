@@ -8,6 +8,7 @@ use crate::replay::{Charge, Player, Recording};
 use crate::sched::Terms;
 use crate::simulation::{Frequency, Simulation};
 use crate::space::Kind;
+use crate::spare::{every, used, with_spare};
 use crate::tasks::Kind as TaskKind;
 use crate::watch::Watch;
 use homenode_core::hooks::MakeHooks;
@@ -20,6 +21,7 @@ use homenode_core::sched::frequency::Governor;
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Hardware, Impossible};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages, count};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a run needs beside the machine and the programs.
@@ -53,6 +55,9 @@ pub struct Setup {
     pub command_line: String,
     /// What the machine stands for: the kernel's own amounts are a part of the large one's.
     pub scale: Scale,
+    /// So many CPUs are there beside those that programs may use, the first of them; the machine's
+    /// others are not. `None`: all are there.
+    pub spare: Option<u32>,
 }
 
 /// Why nothing can be simulated.
@@ -143,10 +148,15 @@ impl Simulation {
     /// and duration, changed as the caller wishes: see [`Setup::of`].
     ///
     /// # Errors
-    /// [`SimError`], if a knob is refused, the memory cannot be modelled, or the
-    /// scenario names a CPU, node or mapping that is not there.
+    /// [`SimError`], if a knob is refused, the memory cannot be modelled, the
+    /// scenario names a CPU, node or mapping that is not there, or fewer CPUs are spare than
+    /// [`Setup::spare`] asks for.
     pub fn new(machine: &Hardware, scenario: &Scenario, setup: &Setup) -> Result<Self, SimError> {
         check(machine, scenario)?;
+        let machine = match setup.spare {
+            Some(spare) => &left(machine, &used(machine, scenario), spare)?,
+            None => machine,
+        };
         // Each mapping may begin in the middle of a block and leave one open; each
         // fork may copy all of a process.
         let pages_of = |p: &Process| {
@@ -211,7 +221,8 @@ impl Simulation {
     /// A recording on a machine: its tasks may run on [`Charge::cpus`].
     ///
     /// # Errors
-    /// [`SimError`], if a knob is refused or the memory cannot be modelled.
+    /// [`SimError`], if a knob is refused, the memory cannot be modelled, or fewer CPUs are spare
+    /// than [`Setup::spare`] asks for.
     pub fn replay(
         machine: &Hardware,
         setup: &Setup,
@@ -219,6 +230,14 @@ impl Simulation {
         name: &str,
         charge: &Charge,
     ) -> Result<Self, SimError> {
+        let machine = match setup.spare {
+            // Without a list it may run anywhere.
+            Some(spare) if !charge.cpus.is_empty() => {
+                &left(machine, &charge.cpus.iter().copied().collect(), spare)?
+            }
+            Some(spare) => &left(machine, &every(machine), spare)?,
+            None => machine,
+        };
         let mut s = Self::boot(machine, setup, recording.room())?;
         let places: Vec<usize> = charge.cpus.iter().map(|&c| s.cpus.place(c)).collect();
         let set = s.sched.q.set(&places);
@@ -328,6 +347,11 @@ fn guest_group_twice(p: &Process, s: &Simulation) -> Option<String> {
         _ => format!("{}-{copy}", p.name),
     });
     names.into_iter().find(|name| p.guest && s.sched.q.groups.number(name).is_some())
+}
+
+/// The machine without CPUs that nobody is to have.
+fn left(machine: &Hardware, used: &BTreeSet<CpuId>, spare: u32) -> Result<Hardware, SimError> {
+    with_spare(machine, used, spare).map_err(SimError::Scenario)
 }
 
 /// What a scenario says of the machine must be there.

@@ -919,6 +919,9 @@ impl Simulation {
         } else if matches!(self.tasks[id].run, Run::Blocked(_)) {
             self.set_cpu_timer(id, time);
             self.tasks[id].timer_wakes = true;
+        } else if self.spins(id) {
+            self.set_timer(id, time);
+            self.tasks[id].timer_wakes = true;
         }
     }
     /// Wakes a task now, if it waits: whatever it waits for is over.
@@ -967,7 +970,14 @@ impl Simulation {
     }
     /// The same, by somebody of whom more is known.
     pub(crate) fn wake_from(&mut self, id: usize, by: By, waker: Waker) {
-        let Run::Blocked(on) = self.tasks[id].run else { return };
+        let Run::Blocked(on) = self.tasks[id].run else {
+            let cpu = self.tasks[id].cpu;
+            if self.spins(id) && self.cpus[cpu].current() == Some(id) {
+                // It sees at once that there is something.
+                self.cut(cpu, self.now());
+            }
+            return;
+        };
         if matches!(on, On::Device { iowait: true }) {
             self.sched.idle.waits_for_io(self.tasks[id].cpu, false);
         }
@@ -1139,7 +1149,7 @@ impl Simulation {
     /// The tick of every busy CPU, for the task that runs there.
     fn tick(&mut self) {
         self.charge_displaced();
-        if self.cpus.furthest_behind().is_none() {
+        if self.nobody_works() {
             self.find_deadlock();
         }
         self.heed_clocks();
@@ -1180,6 +1190,18 @@ impl Simulation {
             let flushes = sim.flush_others(cpu) * sim.price(cpu, Cost::TlbRemoteFlush);
             sim.delay(cpu, id, ctx.clock - before + flushes);
         });
+    }
+    /// Whether all CPUs are idle, or busy with threads that only look for something to do.
+    fn nobody_works(&self) -> bool {
+        let idle = self.agent.as_ref().is_none_or(|agent| agent.is_idle());
+        self.cpus.busy().all(|cpu| {
+            let id = self.cpus[cpu].current();
+            id.is_some_and(|id| self.tasks[id].kind == Kind::Busy || idle && self.spins(id))
+        })
+    }
+    /// Whether a task looks for something to do while there is nothing, in place of sleeping.
+    fn spins(&self, id: usize) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.spins && agent.task == id)
     }
     /// The tick of CPUs that are idle and have kept it.
     fn idle_ticks(&mut self) {

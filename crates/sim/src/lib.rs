@@ -66,6 +66,7 @@ mod sched;
 mod score;
 mod simulation;
 mod space;
+mod spare;
 mod sweep;
 mod switch;
 mod table;

@@ -37,7 +37,8 @@ const MOST_ORDERS: usize = 1024;
 /// Processor time that homenode has used, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// By its own task: reading, thinking, carrying orders out.
+    /// By its own task: reading, thinking, carrying orders out; and by what it keeps busy
+    /// ([`SimMachine::keep_busy`]).
     pub homenode: u64,
     /// By DAMON's thread, on its behalf.
     pub kdamond: u64,
@@ -108,6 +109,25 @@ impl SimMachine {
         let shares = self.sim.machine.nodes.iter().map(|node| share(node.id)).collect();
         self.agent().load_shares = shares;
     }
+    /// From now on so many threads of the policy are busy all the time, each a task of nice 0 that may
+    /// run on any CPU. The first is the one that reads, thinks and moves: it looks for something to do
+    /// in place of sleeping. Where no CPU is idle they take turns with the programs, as the scheduler
+    /// has it, and what there is to do waits until it is that one's turn.
+    ///
+    /// Source: specs/compare.md#busy.
+    pub fn keep_busy(&mut self, threads: u32) {
+        if threads == 0 {
+            return;
+        }
+        let agent = self.agent();
+        agent.spins = true;
+        let task = agent.task;
+        self.sim.wake(task, By::Outside);
+        for _ in 1..threads {
+            let task = self.sim.start_busy();
+            self.agent().busy.push(task);
+        }
+    }
     /// What is simulated.
     pub fn simulation(&self) -> &Simulation {
         &self.sim
@@ -120,7 +140,8 @@ impl SimMachine {
     pub fn spent(&self) -> Spent {
         let agent = self.sim.agent.as_ref().expect("started in new");
         Spent {
-            homenode: self.sim.tasks[agent.task].ran,
+            homenode: self.sim.ran_until_now(agent.task)
+                + agent.busy.iter().map(|&id| self.sim.ran_until_now(id)).sum::<u64>(),
             kdamond: agent.heat.thread().map_or(0, |k| self.sim.tasks[k].ran),
             sampled: self.sim.kernel.probe.as_ref().map_or(0, |p| p.spent)
                 + self.sim.pmu.as_ref().map_or(0, |p| p.spent),

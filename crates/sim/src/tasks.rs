@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Kdamond,
     /// homenode, the daemon.
     Homenode,
+    /// A thread that a policy keeps busy, whatever there is to do.
+    Busy,
     /// Whoever writes to files whose answer takes time: memory going offline.
     Writer,
     /// A kernel worker that is bound to a CPU.
@@ -39,6 +41,7 @@ impl Kind {
             | Self::Khugepaged
             | Self::Kdamond
             | Self::Homenode
+            | Self::Busy
             | Self::Writer
             | Self::Worker => true,
             Self::Thread | Self::Replayed | Self::Kswapd(_) => false,

@@ -13,7 +13,8 @@
 //! pattern has changed; then the short average weighs more for a while.
 //!
 //! Left out: stores weigh as much as loads (so in the code, except on Optane); latency under load
-//! (unloaded here); the shorter period while the pattern changes; several moving threads.
+//! (unloaded here); the shorter period while the pattern changes; several moving threads. The thread
+//! that asks for samples without pause runs where a column asks for it (`arms+busy=y`).
 //!
 //! Source: specs/compare.md#arms.
 
@@ -45,6 +46,13 @@ const ALARM: f64 = 6.0;
 const LASTS: u32 = 20;
 /// Accesses a second on the slow tier below which nothing is said: 0.3 GB/s.
 const QUIET: f64 = 0.3e9 / 64.0;
+/// Threads that never sleep: the one that asks the rings of samples. The policy sleeps between its
+/// intervals. (The workers that move pages wait for work in some of the published versions; in others
+/// all of them ask for it without pause.)
+///
+/// Source: SujayYadalam94/tiering_solutions, `pebs_scan_thread.cpp`, `policy_thread.cpp`,
+/// `migration_worker.cpp`.
+const BUSY: u32 = 1;
 
 /// What is known of a page's heat.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,6 +216,9 @@ impl Policy for Arms {
     }
     fn ledger(&self) -> &Ledger {
         self.chunks.ledger()
+    }
+    fn busy_threads(&self) -> u32 {
+        BUSY
     }
 }
 

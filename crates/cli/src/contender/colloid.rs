@@ -13,7 +13,8 @@
 //!
 //! Left out: HeMem's thresholds (the pairs make them needless, as in the paper). Latencies are told by
 //! the machine, as the counters of its memory controllers would; shares are of samples, not of the
-//! same counters. Sorting takes no time here, a core in the paper's runs.
+//! same counters. Sorting takes no time here, a core in the paper's runs; the thread that asks for
+//! samples without pause runs where a column asks for it (`colloid+busy=y`).
 //!
 //! Source: specs/compare.md#colloid.
 
@@ -37,6 +38,12 @@ const EPSILON: f64 = 0.01;
 const DELTA: f64 = 0.05;
 /// Bytes moved in a quantum at most.
 const MOST: u64 = 100 << 20;
+/// Threads that never sleep: the one that asks the rings of samples. The one that decides sorts all
+/// pages and sleeps for what is left of 10 ms.
+///
+/// Source: webglider/hemem, branch exp-icelake, `src/pebs.c` (`pebs_scan_thread`,
+/// `pebs_policy_thread`).
+const BUSY: u32 = 1;
 
 struct Colloid {
     chunks: Chunks<Counted>,
@@ -178,6 +185,9 @@ impl Policy for Colloid {
     }
     fn ledger(&self) -> &Ledger {
         self.chunks.ledger()
+    }
+    fn busy_threads(&self) -> u32 {
+        BUSY
     }
     fn needs_load(&self) -> bool {
         true

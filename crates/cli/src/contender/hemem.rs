@@ -4,8 +4,9 @@
 //! longest, as long as there is one.
 //!
 //! Left out: stores count as loads (samples here don't tell; the code has a threshold of 4 for them
-//! and prefers written pages); copies by four threads or DMA (one thread moves here); its two busy
-//! threads; memory below 1 GiB a mapping, which HeMem leaves in the fast tier.
+//! and prefers written pages); copies by four threads or DMA (one thread moves here); memory below 1
+//! GiB a mapping, which HeMem leaves in the fast tier. Its two busy threads run where a column asks for
+//! them (`hemem+busy=y`).
 //!
 //! Source: specs/compare.md#hemem.
 
@@ -25,6 +26,11 @@ const HOT: u32 = 8;
 const COOLING: u32 = 18;
 /// Time between two passes.
 const PASS: Picos = Picos::from_ms(10);
+/// Threads that never sleep: one asks the rings of samples, one the lists of hot and cold pages.
+///
+/// Source: webglider/hemem, branch sosp-submission, `src/pebs.c` (`pebs_scan_thread`,
+/// `pebs_policy_thread`). In the later branch sosp24ae the second one sleeps for what is left of 10 ms.
+const BUSY: u32 = 2;
 
 /// Counts of a page.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,6 +138,9 @@ impl Policy for HeMem {
     }
     fn ledger(&self) -> &Ledger {
         self.chunks.ledger()
+    }
+    fn busy_threads(&self) -> u32 {
+        BUSY
     }
 }
 

@@ -6,8 +6,8 @@ use super::{Contender, Contenders, Drives, Maker, hemem, memtis};
 use crate::homenode::Runner;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::policy::seen::Source;
-use homenode_core::topology::Hardware;
-use homenode_core::units::Picos;
+use homenode_core::topology::{Cpu, Hardware};
+use homenode_core::units::{CpuId, Picos};
 use homenode_sim::vmstat::Item;
 use homenode_sim::{Score, Setup, Simulation};
 
@@ -64,12 +64,7 @@ fn run(text: &str, machine: &Hardware, column: &Contender) -> (f64, u64) {
 
 /// The same, and huge pages that were split and that came at a first touch.
 fn ran(text: &str, machine: &Hardware, column: &Contender) -> (f64, u64, [u64; 2]) {
-    let scenario = homenode_config::parse_scenario("gups.toml", text).expect("a scenario").scenario;
-    let setup = column.setup(&Setup::of(&scenario), &[]).expect("a setting");
-    let mut sim = Simulation::new(machine, &scenario, &setup).expect("a simulation");
-    sim.keep_score(Score::new(Picos::from_ms(250), 3, false));
-    let mut runner = Runner::new(sim, column, &setup).expect("it drives");
-    runner.run().expect("it runs");
+    let runner = finished(text, machine, column);
     let sim = runner.sim();
     let slices = sim.score().expect("kept").slices();
     let last = &slices[slices.len() * 3 / 4 - 1..slices.len() - 1];
@@ -77,6 +72,17 @@ fn ran(text: &str, machine: &Hardware, column: &Contender) -> (f64, u64, [u64; 2
     let seconds = last.len() as f64 * 0.25;
     let huge = [Item::ThpSplitPage, Item::ThpFaultAlloc].map(|item| sim.vmstat().get(item));
     (accesses as f64 / seconds / 1e6, sim.moved().iter().flatten().sum(), huge)
+}
+
+/// A run that is over.
+fn finished(text: &str, machine: &Hardware, column: &Contender) -> Runner {
+    let scenario = homenode_config::parse_scenario("gups.toml", text).expect("a scenario").scenario;
+    let setup = column.setup(&Setup::of(&scenario), &[]).expect("a setting");
+    let mut sim = Simulation::new(machine, &scenario, &setup).expect("a simulation");
+    sim.keep_score(Score::new(Picos::from_ms(250), 3, false));
+    let mut runner = Runner::new(sim, column, &setup).expect("it drives");
+    runner.run().expect("it runs");
+    runner
 }
 
 fn column(text: &str) -> Contender {
@@ -354,5 +360,91 @@ fn alto_moves_less_than_tpp_where_latency_is_hidden_and_as_much_where_it_is_not(
         assert!(all * half > 10_000, "{all}, 1:{half}");
         assert!(some.abs_diff(all) * 20 < all, "{some} of {all}, 1:{half}");
         assert!((0.95..1.05).contains(&(with / without)), "{with} after {without}, 1:{half}");
+    }
+}
+
+/// Six CPUs, of which programs use four.
+fn six_cpus(half: u64) -> Hardware {
+    let mut machine = machine(20_000, half);
+    for _ in 4..6 {
+        let last = *machine.cpus.last().expect("a CPU");
+        machine.cpus.push(Cpu { id: CpuId(last.id.0 + 1), core: last.core + 1, ..last });
+    }
+    machine
+}
+
+/// Four threads that access all of their memory alike, and wait for one another every 20 ms.
+fn steps_together(half: u64) -> String {
+    let table = 384 / half;
+    format!(
+        r#"
+name = "together"
+about = "threads that wait for one another; nothing is hot"
+machine = "none"
+seed = 1
+
+[[process]]
+name = "table"
+cpus = "0-3"
+map = [{{ name = "table", size = "{table} MiB", huge = false }}]
+step = [
+    {{ do = "touch", map = "table" }},
+    {{ do = "access", map = "table", pattern = "uniform", write = 500, time = "20ms" }},
+    {{ do = "barrier" }},
+    {{ do = "repeat", steps = 2, times = 100 }},
+]
+"#
+    )
+}
+
+/// HeMem's two threads are busy all the time. With CPUs of their own they take nothing from programs;
+/// where programs have all four CPUs, two of four threads have half a CPU left. And where threads wait for
+/// one another, all of them are as slow as these: without HeMem they are up to twice as fast, as *Johnny
+/// Cache* (OSDI'23) has it.
+///
+/// Source: specs/compare.md#busy.
+#[test]
+fn hemem_is_slower_than_nothing_where_programs_have_all_cpus_and_not_where_two_are_spare() {
+    for half in HALVES {
+        let machine = six_cpus(half);
+        let speed = |text: &str, name: &str| run(text, &machine, &column(name)).0;
+        let text = gups("0-3", 4, half).replace("8s", "4s");
+        let [free, spare, none] = ["hemem", "hemem+busy=y+spare=2", "hemem+busy=y+spare=0"]
+            .map(|name| speed(&text, name));
+        assert!((0.98..1.02).contains(&(spare / free)), "{spare} after {free}, 1:{half}");
+        assert!((0.6..0.85).contains(&(none / spare)), "{none} after {spare}, 1:{half}");
+
+        let text = steps_together(half);
+        let [off, spare, none] = ["off+spare=0", "hemem+busy=y+spare=2", "hemem+busy=y+spare=0"]
+            .map(|name| speed(&text, name));
+        assert!((0.95..1.05).contains(&(spare / off)), "{spare} after {off}, 1:{half}");
+        assert!((1.4..2.2).contains(&(off / none)), "{off} after {none}, 1:{half}");
+    }
+}
+
+/// Whoever keeps no thread busy runs as it did, to the last page; and so does whoever keeps some, twice.
+///
+/// Source: specs/compare.md#busy.
+#[test]
+fn only_busy_threads_make_a_difference_and_always_the_same_one() {
+    let (machine, text) = (six_cpus(2), gups("0-3", 4, 2).replace("8s", "1s"));
+    let told = |name: &str| {
+        let runner = finished(&text, &machine, &column(name));
+        let own = runner.own().expect("a policy");
+        (runner.hash(), own.spent.homenode * 100 / own.time)
+    };
+    for name in ["memtis", "hybridtier", "damos", "homenode:pmu"] {
+        assert_eq!(told(&format!("{name}+busy=y")), told(name));
+    }
+    let without = told("hemem");
+    assert_eq!(told("hemem+busy=n"), without);
+    // All that is spare is there already.
+    assert_eq!(told("hemem+spare=2"), without);
+    // By column: what of a CPU its threads have had.
+    for (name, least) in [("hemem+busy=y", 190), ("hemem+busy=y+spare=0", 90), ("arms+busy=y", 95)]
+    {
+        let once = told(name);
+        assert!((least..=200).contains(&once.1), "{name}: {} %", once.1);
+        assert_eq!(told(name), once, "{name}");
     }
 }

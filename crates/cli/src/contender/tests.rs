@@ -78,12 +78,65 @@ fn a_text_that_is_no_column_is_told_why() {
             "off+admission=c",
             "--columns off+admission=c: +admission=c: \"c\" is not known; allowed are a, b",
         ),
+        (
+            "off+busy=2",
+            "--columns off+busy=2: +busy=2: off is the kernel's own, and no policy has threads there; leave +busy out",
+        ),
+        (
+            "hemem+busy=-1",
+            "--columns hemem+busy=-1: +busy=-1: busy is y (as many threads as the policy's published code keeps busy), n, or a number from 0 to 64",
+        ),
+        (
+            "hemem+busy=1000",
+            "--columns hemem+busy=1000: +busy=1000: busy is y (as many threads as the policy's published code keeps busy), n, or a number from 0 to 64",
+        ),
+        (
+            "off+spare=few",
+            "--columns off+spare=few: +spare=few: spare is the number of CPUs beside those that programs may use, from 0 to 8191",
+        ),
     ] {
         assert_eq!(shown(text), why);
     }
     let twice = ["1".to_owned(), "mode1".to_owned()];
     let error = Contenders::with(&[]).parse(&twice).expect_err("twice");
     assert_eq!(error.to_string(), "--columns names mode 1 twice");
+}
+
+// specs/compare.md#busy
+#[test]
+fn a_column_says_which_threads_are_busy_and_how_many_cpus_are_left_for_them() {
+    let note = |text: &str| {
+        let column = Contenders::with(&[]).one(text).expect("a column");
+        let setup = column.setup(&Setup::default(), &[]).expect("a setting");
+        (column.notes().pop().filter(|note| note.starts_with(&column.title())), setup.spare)
+    };
+    assert_eq!(note("hemem"), (None, None));
+    let told = "hemem pmu+busy=y: it keeps as many threads busy as its published code";
+    assert_eq!(note("hemem+busy=y"), (Some(told.to_owned()), None));
+    let told = "hemem pmu+busy=1+spare=0: it keeps 1 thread busy, and the machine has no CPU beside \
+                those that programs may use";
+    assert_eq!(note("hemem+busy=1+spare=0"), (Some(told.to_owned()), Some(0)));
+    let told = "mode 2+spare=2: the machine has 2 CPUs beside those that programs may use";
+    assert_eq!(note("mode2+spare=2"), (Some(told.to_owned()), Some(2)));
+    // As many as each one's code has; who sleeps between two looks has none.
+    let machine = include_str!("../../../../machines/small-cxl.toml");
+    let machine = homenode_config::parse_machine("small-cxl.toml", machine).expect("a machine");
+    let caps = Caps {
+        source: Source::Pmu,
+        lacks: Vec::new(),
+        moves: true,
+        affinity: false,
+        knobs: false,
+        splits: false,
+        most_pages: 512,
+    };
+    let threads = |name: &str| {
+        let made =
+            Contenders::with(&[]).one(name).expect("a column").drives.expect("it drives").make;
+        made.make(&machine, KernelVersion::default(), &caps).busy_threads()
+    };
+    let all = ["hemem", "colloid", "arms", "memtis", "hybridtier", "damos", "homenode"];
+    assert_eq!(all.map(threads), [2, 1, 1, 0, 0, 0, 0]);
 }
 
 /// What is set comes in the order in which the last one counts.

@@ -19,7 +19,10 @@ fn s(ps: u64) -> f64 {
 }
 
 const USED: &[Taken] = &[
-    (seconds("its own CPU time", "what the policy's task ran"), |o| s(o.spent.homenode)),
+    (
+        seconds("its own CPU time", "what the policy's task ran, and threads that it keeps busy"),
+        |o| s(o.spent.homenode),
+    ),
     (seconds("CPU time of DAMON's thread", "what kdamond ran, where DAMON is the source"), |o| {
         s(o.spent.kdamond)
     }),

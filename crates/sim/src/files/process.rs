@@ -55,9 +55,12 @@ impl Simulation {
                 Kind::Kswapd(node) => Id::Kswapd(node),
                 // Whoever writes to files stands for a shell, which is not simulated.
                 Kind::Writer => continue,
-                Kind::Ksmd | Kind::Khugepaged | Kind::Kdamond | Kind::Homenode | Kind::Worker => {
-                    Id::Helper(number)
-                }
+                Kind::Ksmd
+                | Kind::Khugepaged
+                | Kind::Kdamond
+                | Kind::Homenode
+                | Kind::Busy
+                | Kind::Worker => Id::Helper(number),
                 Kind::Thread | Kind::Replayed => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;
@@ -88,9 +91,12 @@ impl Simulation {
                     let high = if sched.terms.nice < 0 { "H" } else { "" };
                     format!("kworker/{}:0{high}", self.cpus[task.cpu].number)
                 }
-                Kind::Homenode | Kind::Writer | Kind::Kswapd(_) | Kind::Thread | Kind::Replayed => {
-                    "homenode".to_owned()
-                }
+                Kind::Homenode
+                | Kind::Busy
+                | Kind::Writer
+                | Kind::Kswapd(_)
+                | Kind::Thread
+                | Kind::Replayed => "homenode".to_owned(),
             },
             Id::Space(_) => self.names.get(task.process).cloned().unwrap_or_default(),
         };

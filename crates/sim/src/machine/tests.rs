@@ -4,6 +4,7 @@
 use super::*;
 use crate::build::Setup;
 use crate::ring;
+use crate::spare::with_spare;
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::policy::order::{Benefit, OrderId, Reason};
 use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, Until};
@@ -386,6 +387,61 @@ fn a_huge_page_is_split_by_order_and_then_its_pages_move_one_by_one() {
 fn took_of(m: &mut SimMachine, id: u64) -> Pages {
     let seen = see(m, 50);
     took(&seen, id).0
+}
+
+// specs/compare.md#busy
+#[test]
+fn busy_threads_take_turns_with_a_program_where_no_cpu_is_idle() {
+    // By CPUs, and threads that are kept busy: what the program has of a CPU, and what they have.
+    for (cpus, threads, of_program, of_threads) in [
+        (1, 0, 100, 0),
+        (1, 1, 50, 50),
+        (1, 3, 25, 75),
+        (2, 1, 100, 100),
+        (2, 3, 50, 150),
+        (3, 2, 100, 200),
+    ] {
+        let t = topology(40_000, 40_000, cpus);
+        let mut m = booted(&t, Source::Damon, &[]);
+        m.keep_busy(threads);
+        let mut one = process(&[], vec![map("a", 4000, 0)], vec![touch("a"), access("a")]);
+        one.threads = 1;
+        let (who, _) = m.spawn(one, None);
+        see(&mut m, 1000);
+        let (ran, spent, at) = (m.ran(who).unwrap(), m.spent().homenode, m.now());
+        see(&mut m, 2000);
+        let took = (m.now() - at).0;
+        let percent = |ps: u64| ps * 100 / took;
+        let program = percent((m.ran(who).unwrap() - ran).0);
+        let busy = percent(m.spent().homenode - spent);
+        let case = format!("{cpus} CPUs, {threads} threads: {program} and {busy}");
+        assert!(program.abs_diff(of_program) <= 3 && busy.abs_diff(of_threads) <= 3, "{case}");
+    }
+}
+
+// specs/compare.md#busy
+#[test]
+fn a_machine_keeps_the_cpus_that_are_used_and_as_many_as_are_asked_for() {
+    let t = topology(1000, 1000, 6);
+    let left = |used: &[u32], spare| {
+        let used = used.iter().map(|&c| CpuId(c)).collect();
+        let cut = with_spare(&t, &used, spare)?;
+        assert_eq!(cut.check(), Ok(()));
+        Ok(cut.cpus.iter().map(|c| c.id.0).collect::<Vec<_>>())
+    };
+    assert_eq!(left(&[1, 4], 0), Ok(vec![1, 4]));
+    assert_eq!(left(&[1, 4], 2), Ok(vec![0, 1, 2, 4]));
+    assert_eq!(left(&[1, 4], 4), Ok(vec![0, 1, 2, 3, 4, 5]));
+    let why = "spare=5: programs may use 2 of the 6 CPUs of the machine \"test\", so 4 are there to spare; \
+               ask for no more, bind the programs to fewer CPUs (cpus), or take a machine with more";
+    assert_eq!(left(&[1, 4], 5), Err(why.to_owned()));
+    // A node that has none would be another tier.
+    let mut two = t.clone();
+    two.cpus[5].node = NodeId(1);
+    let used = [CpuId(0)].into();
+    let why = with_spare(&two, &used, 4).expect_err("no CPU there");
+    assert!(why.starts_with("spare=4: node 1 would have no CPU left"), "{why}");
+    assert!(with_spare(&two, &used, 5).is_ok());
 }
 
 #[test]

@@ -21,7 +21,7 @@ const NOT_YET: u32 = 0;
 const HAPPENED: u32 = 1;
 const WAITS: u32 = 2;
 /// Work that is begun at once, in nanoseconds: what is counted in parts of a picosecond has to fit.
-const AT_ONCE: u64 = 1_000_000_000_000;
+pub(super) const AT_ONCE: u64 = 1_000_000_000_000;
 
 /// Bytes that are there, and who waits for how many.
 #[derive(Debug, Default)]

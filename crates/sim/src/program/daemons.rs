@@ -1,12 +1,15 @@
 //! The kernel's and homenode's own tasks. Everything that they do is an act: others see it.
 
-use super::Program;
+use super::actor::AT_ONCE;
+use super::compute::Computing;
+use super::{Ahead, Hog, Program};
+use crate::cpus::parts;
 use crate::kernel::khugepaged::Rest;
 use crate::kernel::{Ctx, TICK};
 use crate::load::LINE;
 use crate::sched::Terms;
 use crate::simulation::{KsmdState, Simulation};
-use crate::tasks::{Kind, On, Why};
+use crate::tasks::{Kind, On, Run, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::kernel::msecs_to_jiffies;
@@ -44,16 +47,37 @@ impl Program for Kswapd {
     }
 }
 
-/// homenode, the daemon: what it has to do is in the simulation's agent.
-pub(crate) struct Homenode;
+/// homenode, the daemon: what it has to do is in the simulation's agent. Where it is kept busy it
+/// looks for something to do while there is nothing, in place of sleeping.
+#[derive(Default)]
+pub(crate) struct Homenode(Computing);
 
 impl Program for Homenode {
+    fn ahead(&mut self, sim: &mut Simulation, id: usize, _until: u64) -> Ahead {
+        if sim.agent.as_ref().is_none_or(|agent| !agent.is_idle()) {
+            // It has found something.
+            self.0.begin(0);
+        }
+        if self.0.is_done() {
+            return Ahead { clock: sim.tasks[id].clock, act: true, far: false };
+        }
+        self.0.ahead(sim, id)
+    }
+    fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        self.0.back(sim, id, to)
+    }
+    fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        self.0.settle(sim, id);
+    }
     fn act(&mut self, sim: &mut Simulation, id: usize, until: u64) {
         let Some(mut agent) = sim.agent.take() else { return sim.block(id, On::Sleep) };
         let mut ctx = sim.daemon_ctx(id);
         let began = ctx.clock;
         if agent.work(sim, &mut ctx, until) {
-            sim.block(id, On::Sleep);
+            match agent.spins && sim.tasks[id].run == Run::Runnable {
+                true => self.0.begin(parts(AT_ONCE * 1000)),
+                false => sim.block(id, On::Sleep),
+            }
         }
         sim.charge(id, ctx.clock - began, Why::User);
         sim.speaks |= agent.has_word();
@@ -200,6 +224,7 @@ impl Simulation {
             | Kind::Khugepaged
             | Kind::Kdamond
             | Kind::Homenode
+            | Kind::Busy
             | Kind::Writer
             | Kind::Worker => Vec::new(),
         };
@@ -212,6 +237,7 @@ impl Simulation {
             | Kind::Replayed
             | Kind::Kdamond
             | Kind::Homenode
+            | Kind::Busy
             | Kind::Writer
             | Kind::Worker => 0,
         };
@@ -219,6 +245,16 @@ impl Simulation {
         let cpu = self.sched.q.sets[set as usize].first();
         let id = self.new_task(kind, usize::MAX, usize::MAX, cpu, &terms, program);
         self.block(id, On::Sleep);
+        id
+    }
+    /// A thread of nice 0 begins that computes all the time, on any CPU: it asks again and again
+    /// whether there is something to do, and never waits for it. Nobody waits for its end.
+    ///
+    /// Source: specs/compare.md#busy.
+    pub(crate) fn start_busy(&mut self) -> usize {
+        let id = self.start_daemon(Kind::Busy, Box::new(Hog::default()));
+        self.tasks[id].run = Run::Runnable;
+        self.enqueue(id);
         id
     }
     /// The context of a daemon's work: it is nobody's task.

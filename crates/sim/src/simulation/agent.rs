@@ -140,6 +140,10 @@ pub(crate) struct Agent {
     /// Several nodes have CPUs, so that it tells how many of these are idle.
     pub(crate) cpus: Option<CpuLook>,
     pub(crate) held: Vec<Held>,
+    /// Its task looks for something to do while there is nothing, in place of sleeping.
+    pub(crate) spins: bool,
+    /// Further tasks that it keeps busy, whatever there is to do.
+    pub(crate) busy: Vec<usize>,
 }
 
 impl Agent {
