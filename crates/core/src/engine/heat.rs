@@ -509,8 +509,10 @@ impl HeatMap {
         let mut falls = Falls::default();
         self.paint(span, now, |c| {
             let pages = c.end - start;
-            let milli =
-                u128::from(told.rate) * u128::from(pages) * u128::from(told.over.0) / SECOND;
+            // Of the aggregations since the last word this one was told, for all of them.
+            let since = now.saturating_sub(c.heard).min(t.hold).max(told.over);
+            let accesses = u128::from(told.rate) * u128::from(pages);
+            let milli = accesses.saturating_mul(u128::from(since.0)) / SECOND;
             came = came.saturating_add(c.earned(pages, milli, now));
             start = c.end;
             (c.whole, c.heard, c.last) = (true, now, Some(told.rate));

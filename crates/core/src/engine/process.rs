@@ -588,6 +588,8 @@ impl Engine {
                             undone[e.class.index()].add(e.kept);
                         }
                         c.earns = earns.map(Box::new);
+                        // It earns from now on, and not since the last word about it.
+                        c.heard = c.heard.max(now);
                     }
                 });
             } else {
